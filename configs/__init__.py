@@ -1,0 +1,1 @@
+"""The shipped configurations: one YAML file a recipe."""

@@ -1,0 +1,27 @@
+"""What attention is (one file a kind) and how it is computed (``kernels``)."""
+
+from fna_lightning.attention.base import Attention
+from fna_lightning.attention.dot_product import DotProduct
+from fna_lightning.attention.fractional import Fractional
+from fna_lightning.attention.functional import attention_weights, fractional_attention
+from fna_lightning.attention.kernels import available_kernels
+from fna_lightning.attention.multihead import KeyValueCache, MultiheadAttention
+from fna_lightning.attention.projections import Free, Orthogonal, Projection
+from fna_lightning.attention.spherical import Spherical
+from fna_lightning.attention.uniform import Uniform
+
+__all__ = [
+    "Attention",
+    "DotProduct",
+    "Fractional",
+    "Free",
+    "KeyValueCache",
+    "MultiheadAttention",
+    "Orthogonal",
+    "Projection",
+    "Spherical",
+    "Uniform",
+    "attention_weights",
+    "available_kernels",
+    "fractional_attention",
+]

@@ -1,0 +1,28 @@
+"""Distances between tokens, exact where they are small.
+
+The power law lives at small distances. ``torch.cdist`` goes through a matrix product beyond 25 rows, and in float32 a
+token is then up to 0.07 away from itself; the direct mode is exact, and its gradient at distance 0 is 0.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def euclidean(q: Tensor, k: Tensor) -> Tensor:
+    """Return |q_i - k_j| as (..., n, m), in float32 at least."""
+    if q.dtype in (torch.float16, torch.bfloat16):
+        q, k = q.float(), k.float()
+    return torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def geodesic(q: Tensor, k: Tensor) -> Tensor:
+    """Return the angle between q_i and k_j as (..., n, m).
+
+    arccos(q.k) loses half the digits near 0 and has an infinite gradient there; 2 atan2(|q - k|, |q + k|) of the
+    unit vectors is the same angle, exact.
+    """
+    if q.dtype in (torch.float16, torch.bfloat16):
+        q, k = q.float(), k.float()
+    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    return 2.0 * torch.atan2(euclidean(q, k), euclidean(q, -k))

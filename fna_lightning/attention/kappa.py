@@ -1,0 +1,41 @@
+"""kappa, the distance at which the kernel starts to fall: a positive number, or a rule of the paper.
+
+A rule is a function of the head width d_H and the intrinsic dimension d_M, one form for the power law (alpha < 2) and
+one for the Gaussian (alpha = 2).
+"""
+
+import math
+from collections.abc import Callable
+
+POWER_LAW_RULES: dict[str, Callable[[int, float], float]] = {
+    "text": lambda head_dim, _: math.sqrt(head_dim) / (2.0 ** (1.0 / head_dim) - 1.0),
+    "vision": lambda head_dim, _: float(head_dim),
+    "sphere": lambda _, intrinsic_dim: math.pi / (math.pi ** (1.0 / intrinsic_dim) - 1.0),
+}
+GAUSSIAN_RULES: dict[str, Callable[[int, float], float]] = {
+    "text": lambda head_dim, _: math.sqrt(head_dim),
+    "vision": lambda head_dim, _: math.sqrt(head_dim),
+    "sphere": lambda _, __: 1.0,
+}
+
+
+def check_kappa(kappa: float | str) -> None:
+    """Raise unless ``kappa`` is a positive number or the name of a rule."""
+    if isinstance(kappa, str):
+        if kappa != "auto" and kappa not in POWER_LAW_RULES:
+            raise ValueError(
+                f"unknown kappa rule {kappa!r}; give a positive number or one of auto, {', '.join(POWER_LAW_RULES)}"
+            )
+    elif not (kappa > 0.0 and math.isfinite(kappa)):
+        raise ValueError(
+            f"kappa must be positive and finite, got {kappa}; give a positive number or one of auto, "
+            f"{', '.join(POWER_LAW_RULES)}"
+        )
+
+
+def resolve_kappa(kappa: float | str, *, alpha: float, head_dim: int, intrinsic_dim: float, auto: str) -> float:
+    """Return the number ``kappa`` stands for; "auto" stands for the rule named ``auto``."""
+    if not isinstance(kappa, str):
+        return float(kappa)
+    rules = GAUSSIAN_RULES if alpha == 2.0 else POWER_LAW_RULES
+    return rules[auto if kappa == "auto" else kappa](head_dim, intrinsic_dim)

@@ -1,0 +1,43 @@
+"""A kernel is one way to compute an attention; it says what it cannot do before it is asked to do it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fna_lightning.attention.base import Attention
+    from fna_lightning.attention.masks import Visibility
+
+
+@dataclass(frozen=True)
+class Call:
+    """One evaluation of an attention: what a kernel may look at to accept or refuse it."""
+
+    attention: Attention
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    seen: Visibility
+    dropout: float
+
+
+class Kernel(ABC):
+    """Computes the output of an attention, exactly."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Return why this machine cannot run the kernel, or None."""
+        return None
+
+    def refusal(self, call: Call) -> str | None:
+        """Return why the kernel cannot compute this call, or None."""
+        return None
+
+    @abstractmethod
+    def run(self, call: Call) -> Tensor:
+        """Return the (..., N, D_v) output."""

@@ -1,0 +1,41 @@
+"""PyTorch's fused attention for every kernel that can be written as a dot product.
+
+That is dot-product attention itself, uniform attention, and the Gaussian (alpha = 2) through one more coordinate.
+Forward and backward then run in the flash or memory-efficient kernels, without an (n, m) matrix.
+"""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from fna_lightning.attention.kernels.base import Call, Kernel
+
+
+class Sdpa(Kernel):
+    """Hands an attention's dot-product form to ``scaled_dot_product_attention``."""
+
+    name = "sdpa"
+
+    def refusal(self, call: Call) -> str | None:
+        if call.attention.density_power:
+            return "it does not know density_power"
+        # zero-width views: the form exists or not whatever the numbers are
+        if call.attention.as_dot_product(call.q[..., :0, :], call.k[..., :0, :]) is None:
+            return f"{call.attention} is not a dot product in disguise (only alpha = 2 on R^d is)"
+        return None
+
+    def run(self, call: Call) -> Tensor:
+        form = call.attention.as_dot_product(call.q, call.k)
+        assert form is not None, "refusal() comes first"
+        q, k, scale = form
+        seen, mask = call.seen, None
+        causal = seen.is_causal and seen.mask is None and not seen.exclude_self and seen.offset == 0
+        if not causal:
+            mask = seen.matrix(q.size(-2), k.size(-2), q.device)
+        v = call.v.to(q.dtype)
+        if mask is not None:
+            # SDPA wants the batch axes of a mask spelled out
+            mask = mask.expand(*[1] * (q.dim() - mask.dim()), *mask.shape)
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=causal, dropout_p=call.dropout, scale=scale
+        )
+        return out.to(call.v.dtype)

@@ -1,0 +1,78 @@
+"""Which keys a query may see: one boolean matrix out of padding, causality and self-exclusion.
+
+True means "may attend", as in ``torch.nn.functional.scaled_dot_product_attention``.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """What restricts attention in one call, before any (n, m) matrix is built.
+
+    Args:
+        mask: boolean, broadcastable to (..., n, m); None allows everything.
+        is_causal: query ``i`` sees the keys ``j <= i + offset``.
+        exclude_self: query ``i`` does not see key ``i + offset``.
+        offset: place of the first query among the keys; not 0 when decoding with a cache.
+    """
+
+    mask: Tensor | None = None
+    is_causal: bool = False
+    exclude_self: bool = False
+    offset: int = 0
+
+    def check(self, q: Tensor, k: Tensor) -> None:
+        """Raise if the restrictions do not fit queries (..., n, d) and keys (..., m, d)."""
+        n, m = q.size(-2), k.size(-2)
+        if self.exclude_self and self.offset + n != m:
+            raise ValueError(
+                f"exclude_self needs self-attention (as many keys as queries), got {n} queries and {m} keys; "
+                "leave it off for cross-attention"
+            )
+        if self.mask is None:
+            return
+        if self.mask.dtype is not torch.bool:
+            raise TypeError(
+                f"attn_mask must be boolean (True = may attend), got {self.mask.dtype}; compare it first, e.g. mask > 0"
+            )
+        want = (*torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), n, m)
+        try:
+            fits = torch.broadcast_shapes(self.mask.shape, want) == want
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"attn_mask of shape {tuple(self.mask.shape)} does not broadcast to {want} (batch, heads, queries, "
+                "keys); a padding mask (batch, keys) must be passed as mask[:, None, None, :]"
+            )
+
+    def rows(self, start: int, stop: int) -> "Visibility":
+        """Return the restriction of the queries ``start`` to ``stop``."""
+        mask = self.mask
+        if mask is not None and mask.dim() > 1 and mask.size(-2) > 1:
+            mask = mask[..., start:stop, :]
+        return Visibility(mask, self.is_causal, self.exclude_self, self.offset + start)
+
+    def matrix(self, n: int, m: int, device: torch.device) -> Tensor | None:
+        """Return the boolean matrix, broadcastable to (..., n, m), or None if every key is visible."""
+        allowed = self.mask
+        if self.is_causal or self.exclude_self:
+            query = torch.arange(self.offset, self.offset + n, device=device)[:, None]
+            key = torch.arange(m, device=device)
+            if self.is_causal:
+                allowed = key <= query if allowed is None else allowed & (key <= query)
+            if self.exclude_self:
+                allowed = key != query if allowed is None else allowed & (key != query)
+        return allowed
+
+
+def masked_softmax(logits: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return the softmax over the last axis; a row that may attend to nothing is 0, and so is its gradient."""
+    if allowed is None:
+        return logits.softmax(dim=-1)
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    return logits.masked_fill(~(allowed | empty), -torch.inf).softmax(dim=-1).masked_fill(empty, 0.0)
