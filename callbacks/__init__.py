@@ -1,1 +1,6 @@
-"""."""
+"""When to look: hooks that watch training. Importing this registers them for the command line."""
+
+from fna_lightning.callbacks.predictions import PredictionsFile
+from fna_lightning.callbacks.run_summary import RunSummary
+
+__all__ = ["PredictionsFile", "RunSummary"]

@@ -1,0 +1,101 @@
+"""The end of a run, for a person (a table) and for programs (results.json)."""
+
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from rich.console import Console
+from rich.table import Table
+
+import fna_lightning
+from fna_lightning.attention import Attention
+from fna_lightning.attention.kernels import chosen_kernels
+from fna_lightning.run_folder import write_results
+
+
+class RunSummary(L.Callback):
+    """Writes results.json and prints a closing table: metrics, time, kernel, where to look.
+
+    Args:
+        folder: the run folder.
+        seed: the seed of the run, for results.json.
+    """
+
+    def __init__(self, folder: str, seed: int | None = None) -> None:
+        self.folder = Path(folder)
+        self.seed = seed
+        self.started = time.perf_counter()
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.started = time.perf_counter()
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.started = time.perf_counter()
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._close(trainer, pl_module, "fit")
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._close(trainer, pl_module, "test")
+
+    def _close(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if not trainer.is_global_zero or trainer.fast_dev_run:
+            return
+        part: dict[str, Any] = {
+            "metrics": {name: float(value) for name, value in sorted(trainer.callback_metrics.items())},
+            "seconds": round(time.perf_counter() - self.started, 3),
+        }
+        if stage == "fit":
+            part |= {"epochs": trainer.current_epoch, "steps": trainer.global_step} | self._best(trainer)
+        path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
+        self._print(stage, part, path)
+
+    @staticmethod
+    def _best(trainer: L.Trainer) -> dict[str, Any]:
+        saver = trainer.checkpoint_callback
+        if not isinstance(saver, ModelCheckpoint) or not saver.best_model_path:
+            return {}
+        score = None if saver.best_model_score is None else float(saver.best_model_score)
+        return {"best_checkpoint": saver.best_model_path, "best_metric": saver.monitor, "best_value": score}
+
+    def _facts(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+        attentions = sorted({repr(module) for module in pl_module.modules() if isinstance(module, Attention)})
+        kernels = chosen_kernels()
+        return {
+            "task": type(pl_module).__name__,
+            "attention": attentions,
+            "kernel": {name: kernels[name] for name in attentions if name in kernels},
+            "parameters": sum(p.numel() for p in pl_module.parameters()),
+            "seed": self.seed,
+            "devices": trainer.world_size,
+            "precision": str(trainer.precision),
+            "threads": torch.get_num_threads(),
+            "versions": {
+                "fna_lightning": fna_lightning.__version__,
+                "lightning": L.__version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    def _print(self, stage: str, part: dict[str, Any], path: Path) -> None:
+        table = Table("", "", title=f"{stage} finished", title_justify="left", show_header=False)
+        for name, value in part["metrics"].items():
+            if not name.endswith("_step"):
+                table.add_row(name, f"{value:.4f}")
+        if "best_value" in part and part["best_value"] is not None:
+            table.add_row(f"best {part['best_metric']}", f"{part['best_value']:.4f}")
+        table.add_row("time", f"{part['seconds']:.1f} s")
+        for attention, kernel in chosen_kernels().items():
+            table.add_row("kernel", f"{kernel} for {attention}")
+        if "best_checkpoint" in part:
+            table.add_row("checkpoint", part["best_checkpoint"])
+        table.add_row("results", str(path))
+        console = Console(soft_wrap=True)
+        console.print(table)
+        # on a line of its own, so that it can be copied whole
+        console.print(f"tensorboard --logdir {self.folder}", highlight=False)

@@ -1,0 +1,123 @@
+"""The one entry point, ``fna-lightning``: Lightning's verbs and ours."""
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+TRAINING_VERBS = {
+    "fit": "train a model from a configuration",
+    "validate": "measure a checkpoint on the validation split",
+    "test": "measure a checkpoint on the test split",
+    "predict": "write a checkpoint's predictions to a file",
+}
+# verb: module of fna_lightning.commands with add_arguments(parser) and run(args)
+COMMANDS = ("list", "sweep")
+DEBUG_VARIABLE = "FNA_DEBUG"
+
+EPILOG = """examples:
+  fna-lightning list                                        what there is to choose from
+  fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
+  fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
+  fna-lightning test --config runs/reviews_fna/version_0/config.yaml --ckpt_path runs/reviews_fna/version_0/checkpoints/best.ckpt
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code; a mistake is one sentence, its traceback only with ``--debug``."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in argv or bool(os.environ.get(DEBUG_VARIABLE))
+    argv = [word for word in argv if word != "--debug"]
+    quieten()
+    try:
+        return dispatch(argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        from fna_lightning.errors import UsageError
+
+        text = " ".join(str(error).split()) or type(error).__name__
+        hint = "" if debug else " (--debug shows where)"
+        print(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+def dispatch(argv: list[str]) -> int:
+    """Run the verb that opens ``argv``."""
+    verb = argv[0] if argv else "--help"
+    if verb in TRAINING_VERBS:
+        return train(argv)
+    parser = argparse.ArgumentParser(
+        "fna-lightning",
+        description="Fractional neural attention: train, compare and study models.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    from fna_lightning.version import VERSION
+
+    parser.add_argument("--version", action="version", version=VERSION)
+    parser.add_argument("--debug", action="store_true", help=f"show tracebacks (also: {DEBUG_VARIABLE}=1)")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, what in TRAINING_VERBS.items():
+        verbs.add_parser(name, help=what, add_help=False)
+    modules = {name: importlib.import_module(f"fna_lightning.commands.{name}") for name in COMMANDS}
+    for name, module in modules.items():
+        what, _, more = module.__doc__.partition("\n\n")
+        command = verbs.add_parser(
+            name, help=what, description=what, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.add_arguments(command)
+    try:
+        args = parser.parse_args(argv if argv else ["--help"])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return modules[args.verb].run(args)
+
+
+def train(argv: list[str]) -> int:
+    """Run one of Lightning's verbs."""
+    from fna_lightning.shipped import config_names, resolve_config_arguments
+
+    argv = resolve_config_arguments(argv)
+    named = config_names(argv)
+    from fna_lightning.training_cli import TrainingCLI
+
+    try:
+        cli = TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
+    except SystemExit as stop:
+        # Lightning leaves with 1 after Ctrl-C; --help and --print_config leave with 0
+        code = stop.code if isinstance(stop.code, int) else 0
+        return 128 + signal.SIGINT if code == 1 else code
+    return 128 + signal.SIGTERM if cli.trainer.received_sigterm else 0
+
+
+def run_name(config: str) -> str:
+    """Return what a run of this configuration file is called; a run's own config.yaml keeps the run's name."""
+    path = Path(config).absolute()
+    return path.parent.parent.name if path.name == "config.yaml" else path.stem
+
+
+def quieten() -> None:
+    """Show our own log and hide what no user can act on."""
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
+    log = logging.getLogger("fna_lightning")
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO if not int(os.environ.get("LOCAL_RANK", "0")) else logging.WARNING)
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
+        lambda record: not str(record.msg).startswith(("💡", "TPU available"))
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

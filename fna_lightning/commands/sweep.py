@@ -1,0 +1,113 @@
+"""Train and test a grid of configurations, settings and seeds, and compare them in one table.
+
+Every cell is a run folder; finished cells are skipped, so an interrupted sweep goes on where it stopped, and on a
+cluster `--shard i/n` gives each machine its part of the same grid.
+
+examples:
+  fna-lightning sweep --config reviews_fna.yaml --config reviews_dp.yaml --seeds 3
+  fna-lightning sweep --config reviews_fna.yaml --grid model.attention.alpha=1,1.2,1.6,2 --seeds 5 --baseline alpha=2
+  fna-lightning sweep --config reviews_fna.yaml --seeds 2 --set trainer.max_epochs=1
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fna_lightning.commands.sweep_report import write_report
+from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_shard
+from fna_lightning.run_folder import RUN_DIR_VARIABLE, read_results
+from fna_lightning.shipped import resolve_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--config", "-c", action="append", required=True, metavar="YAML", help="may be repeated")
+    parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; may be repeated")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key set in every cell")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds 0 ... N-1 for each setting")
+    parser.add_argument("--metric", default="test/accuracy", help="what the table compares")
+    parser.add_argument("--lower-is-better", action="store_true", help="for metrics such as a loss")
+    parser.add_argument("--baseline", metavar="LABEL", help="part of the label the others are compared with")
+    parser.add_argument("--workers", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only this part of the grid")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/sweep_<configs>")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON here too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is not finished, then print and write the comparison of all that is."""
+    if args.seeds < 1 or args.workers < 1:
+        raise ValueError(f"--seeds and --workers must be at least 1, got {args.seeds} and {args.workers}")
+    configs = [resolve_config(name) for name in args.config]
+    fixed = [parse_axis(one) for one in args.set]
+    cells = grid_cells(configs, [*map(parse_axis, args.grid), *((key, [",".join(v)]) for key, v in fixed)], [*range(args.seeds)])
+    part, parts = parse_shard(args.shard)
+    root = args.out or Path("runs") / ("sweep_" + "+".join(Path(config).stem for config in configs))
+    todo = [cell for cell in cells[part - 1 :: parts] if not cell.finished(root)]
+    console = Console(soft_wrap=True)
+    console.print(f"{len(cells)} runs in {root}, {len(todo)} to do here")
+    failed = run_cells(todo, root, args.workers, console)
+    done = {cell: read_results(cell.folder(root)) for cell in cells if cell.finished(root)}
+    rows = {cell: results["test"]["metrics"].get(args.metric) for cell, results in done.items()}
+    if missing := [cell.label for cell, value in rows.items() if value is None]:
+        known = sorted(next(iter(done.values()))["test"]["metrics"])
+        raise ValueError(f"no metric {args.metric!r} in {missing[0]}; its test measured {', '.join(known)}")
+    if rows:
+        report = write_report(rows, done, root, args, console)
+        if args.json:
+            args.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 1 if failed else 0
+
+
+def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> int:
+    """Run cells, each in a process of its own, and return how many failed."""
+    failed = 0
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        console=console,
+    )
+    context = multiprocessing.get_context("spawn")
+    with bar, ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
+        task = bar.add_task("runs", total=len(todo))
+        futures = {pool.submit(run_cell, cell, root): cell for cell in todo}
+        try:
+            for future in as_completed(futures):
+                cell, error = futures[future], future.result()
+                failed += error is not None
+                said = error or f"{read_results(cell.folder(root))['test']['metrics']}"
+                console.print(f"{cell.label} seed {cell.seed}: {said}", highlight=False)
+                bar.advance(task)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return failed
+
+
+def run_cell(cell: Cell, root: Path) -> str | None:
+    """Train and test one cell, its output in log.txt of its folder; return what went wrong, if anything."""
+    from fna_lightning.cli import main
+
+    folder = cell.folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ[RUN_DIR_VARIABLE] = str(folder)
+    with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        try:
+            code = main(["fit", *cell.arguments(), "--trainer.enable_progress_bar=false"])
+            if code == 0:
+                best = folder / "checkpoints" / "best.ckpt"
+                code = main(["test", f"--config={folder / 'config.yaml'}", f"--ckpt_path={best}"])
+        except Exception:
+            traceback.print_exc()
+            code = 1
+    if code == 0:
+        return None
+    lines = [line for line in (folder / "log.txt").read_text().splitlines() if line.strip()]
+    return f"failed with exit code {code}: {lines[-1] if lines else 'no output'} (see {folder / 'log.txt'})"

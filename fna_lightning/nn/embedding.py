@@ -1,0 +1,40 @@
+"""Token ids to vectors."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fna_lightning.nn.positions import Positions
+
+
+class Embedding(nn.Module):
+    """Token and position embeddings.
+
+    Args:
+        vocab_size: number of token ids; id 0 is padding.
+        dim: width of a token.
+        max_length: longest sequence.
+        positions: see ``Positions``.
+        dropout: probability of dropping a coordinate.
+        on_sphere: whether every token is normalised to length 1, as attention on the sphere expects.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        dim: int,
+        *,
+        max_length: int = 512,
+        positions: str = "sinusoidal",
+        dropout: float = 0.1,
+        on_sphere: bool = False,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, dim, padding_idx=0)
+        self.positions = Positions(positions, max_length, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.on_sphere = on_sphere
+
+    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """Map (B, N) ids to (B, N, D) vectors."""
+        x = self.dropout(self.positions(self.tokens(tokens), start))
+        return F.normalize(x, dim=-1) if self.on_sphere else x

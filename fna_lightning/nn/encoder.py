@@ -1,0 +1,107 @@
+"""The Transformer encoder, around any attention."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fna_lightning.attention import Attention, Free, MultiheadAttention, Projection
+from fna_lightning.nn.feed_forward import FeedForward
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward network, each with its residual and layer norm.
+
+    Args:
+        mixer: the multi-head attention.
+        feed_forward: the network applied to each token.
+        dim: width of a token.
+        pre_norm: normalise what enters a sublayer (pre-LN) instead of what leaves its residual (post-LN).
+        dropout: probability of dropping a coordinate of a sublayer's result.
+        on_sphere: whether the tokens that enter the attention are normalised to length 1.
+    """
+
+    def __init__(
+        self,
+        mixer: MultiheadAttention,
+        feed_forward: nn.Module,
+        dim: int,
+        *,
+        pre_norm: bool = False,
+        dropout: float = 0.1,
+        on_sphere: bool = False,
+    ) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.feed_forward = feed_forward
+        self.mixer_norm = nn.LayerNorm(dim)
+        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.pre_norm = pre_norm
+        self.on_sphere = on_sphere
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map (B, N, D) tokens to (B, N, D) tokens."""
+        if self.pre_norm:
+            x = x + self.dropout(self.mixer(self.mixer_input(x), mask=mask))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.mixer_norm(x + self.dropout(self.mixer(self.mixer_input(x), mask=mask)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+    def mixer_input(self, x: Tensor) -> Tensor:
+        """Return what the attention sees of the (B, N, D) tokens that enter the layer."""
+        if self.pre_norm:
+            x = self.mixer_norm(x)
+        return F.normalize(x, dim=-1) if self.on_sphere else x
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers that share one attention.
+
+    Args:
+        attention: the attention of every layer; it has no parameters.
+        dim: width of a token.
+        depth: number of layers.
+        num_heads: number of heads; must divide ``dim``.
+        hidden: width of the feed-forward networks.
+        projection: makes the map to queries and keys of each layer: ``Free`` or ``Orthogonal``, tied or not.
+        pre_norm: pre-LN layers (with a last norm) instead of post-LN.
+        dropout: probability of dropping a coordinate of a sublayer's result.
+        on_sphere: whether the tokens that enter an attention are normalised to length 1.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        *,
+        dim: int = 64,
+        depth: int = 1,
+        num_heads: int = 1,
+        hidden: int = 256,
+        projection: Callable[[int, int], Projection] = Free,
+        pre_norm: bool = False,
+        dropout: float = 0.1,
+        on_sphere: bool = False,
+    ) -> None:
+        super().__init__()
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, got {depth}")
+        self.dim = dim
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                MultiheadAttention(dim, num_heads, attention, projection),
+                FeedForward(dim, hidden, dropout=dropout),
+                dim,
+                pre_norm=pre_norm,
+                dropout=dropout,
+                on_sphere=on_sphere,
+            )
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(dim) if pre_norm else nn.Identity()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map (B, N, D) tokens to (B, N, D) tokens; ``mask`` broadcasts to (B, H, N, N), True = may attend."""
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)

@@ -1,0 +1,21 @@
+"""The network applied to each token on its own."""
+
+from torch import nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+class FeedForward(nn.Sequential):
+    """Two linear maps with an activation between.
+
+    Args:
+        dim: width of a token.
+        hidden: width between the maps.
+        activation: "relu" or "gelu".
+        dropout: probability of dropping a hidden coordinate.
+    """
+
+    def __init__(self, dim: int, hidden: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
+        super().__init__(nn.Linear(dim, hidden), ACTIVATIONS[activation](), nn.Dropout(dropout), nn.Linear(hidden, dim))

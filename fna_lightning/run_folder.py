@@ -1,0 +1,50 @@
+"""Where a run lives: ``runs/<config>/<version>/``, with everything needed to read, resume or publish it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+# processes that a distributed run starts write to the folder of the first one
+RUN_DIR_VARIABLE = "FNA_RUN_DIR"
+
+
+def new_run_folder(root: Path, name: str) -> Path:
+    """Make and return ``root/name/version_N`` with the first free N; two runs never get the same one."""
+    if inherited := os.environ.get(RUN_DIR_VARIABLE):
+        return Path(inherited)
+    parent = root / name
+    parent.mkdir(parents=True, exist_ok=True)
+    taken = [int(path.name.removeprefix("version_")) for path in parent.glob("version_*") if path.name[8:].isdigit()]
+    number = max(taken, default=-1) + 1
+    while True:
+        folder = parent / f"version_{number}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            os.environ[RUN_DIR_VARIABLE] = str(folder)
+            return folder
+
+
+def run_folder_of(checkpoint: str | os.PathLike[str] | None) -> Path | None:
+    """Return the run folder a checkpoint lies in, or None if it lies in none."""
+    if checkpoint is None:
+        return None
+    folder = Path(checkpoint).absolute().parent.parent
+    return folder if (folder / "config.yaml").is_file() else None
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """Return what results.json of a run says, empty if there is none yet."""
+    path = folder / "results.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def write_results(folder: Path, results: dict[str, Any]) -> Path:
+    """Merge ``results`` into results.json, whole or not at all."""
+    path, draft = folder / "results.json", folder / "results.json.part"
+    draft.write_text(json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n")
+    draft.replace(path)
+    return path

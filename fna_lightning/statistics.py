@@ -1,0 +1,53 @@
+"""What several seeds say together: summaries with intervals, and paired comparisons."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One metric over seeds; the interval is Student's, and NaN for a single seed."""
+
+    count: int
+    mean: float
+    median: float
+    best: float
+    worst: float
+    std: float
+    half_width: float  # of the 95 % interval of the mean
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean difference to a baseline over the seeds both have, with the p-value of a paired t-test."""
+
+    count: int
+    mean: float
+    p_value: float
+
+
+def summarise(values: Sequence[float], *, larger_is_better: bool = True) -> Summary:
+    """Return the summary of one metric over seeds."""
+    if not values:
+        raise ValueError("there is nothing to summarise: no seed has finished")
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    worst, best = (ordered[0], ordered[-1]) if larger_is_better else (ordered[-1], ordered[0])
+    count = len(ordered)
+    std = float(ordered.std(ddof=1)) if count > 1 else math.nan
+    half_width = float(stats.t.ppf(0.975, count - 1)) * std / math.sqrt(count) if count > 1 else math.nan
+    return Summary(count, float(ordered.mean()), float(np.median(ordered)), float(best), float(worst), std, half_width)
+
+
+def paired_difference(values: dict[int, float], baseline: dict[int, float]) -> PairedDifference:
+    """Compare metrics by seed; the p-value is NaN with fewer than two common seeds and 1 if nothing differs."""
+    seeds = sorted(values.keys() & baseline.keys())
+    differences = np.asarray([values[seed] - baseline[seed] for seed in seeds])
+    if len(seeds) < 2:
+        return PairedDifference(len(seeds), float(differences.mean()) if seeds else math.nan, math.nan)
+    if np.ptp(differences) == 0.0:
+        return PairedDifference(len(seeds), float(differences[0]), 1.0 if differences[0] == 0.0 else 0.0)
+    return PairedDifference(len(seeds), float(differences.mean()), float(stats.ttest_1samp(differences, 0.0).pvalue))

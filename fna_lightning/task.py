@@ -1,0 +1,90 @@
+"""The core every task extends: a model, its loss and its metrics as a LightningModule."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from torch.optim import Adam
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torchmetrics import MetricCollection
+
+STAGES = ("train", "val", "test")
+
+
+class Task(L.LightningModule, ABC):
+    """A model, its loss and its metrics; a subclass says what one batch means.
+
+    A task that was made from a configuration carries it as ``recipe``, plain values only, and saves it in its
+    checkpoints: they can then be opened without knowing the class, and without running anything stored in them.
+
+    Args:
+        metrics: what is measured at every stage beside the loss; cloned for each stage.
+        optimizer: makes the optimiser from the parameters.
+        lr_scheduler: makes the learning-rate schedule from the optimiser; None keeps the rate.
+        schedule_every: "epoch" or "step": how often the schedule moves.
+    """
+
+    # the metric by which checkpoints are compared, and whether "max" or "min" is better
+    monitor: tuple[str, str] = ("val/loss", "min")
+
+    def __init__(
+        self,
+        metrics: MetricCollection,
+        optimizer: OptimizerCallable = Adam,
+        lr_scheduler: LRSchedulerCallable | None = None,
+        schedule_every: str = "epoch",
+    ) -> None:
+        super().__init__()
+        if schedule_every not in ("epoch", "step"):
+            raise ValueError(f"schedule_every must be 'epoch' or 'step', got {schedule_every!r}")
+        self.metrics = nn.ModuleDict({f"{stage}_metrics": metrics.clone(prefix=f"{stage}/") for stage in STAGES})
+        self.optimizer = optimizer
+        self.lr_scheduler = lr_scheduler
+        self.schedule_every = schedule_every
+        self.recipe: dict[str, Any] | None = None
+
+    @abstractmethod
+    def loss(self, batch: Any, stage: str) -> Tensor:
+        """Return the loss of one batch, updating the metrics of ``stage`` on the way."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self._step(batch, "train")
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self._step(batch, "val")
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self._step(batch, "test")
+
+    def stage_metrics(self, stage: str) -> MetricCollection:
+        """Return the metrics of one stage."""
+        metrics = self.metrics[f"{stage}_metrics"]
+        assert isinstance(metrics, MetricCollection)
+        return metrics
+
+    def batch_size(self, batch: Any) -> int:
+        """Return how many examples the batch holds; epoch means are weighted by it."""
+        return len(batch[0])
+
+    def _step(self, batch: Any, stage: str) -> Tensor:
+        loss = self.loss(batch, stage)
+        size = self.batch_size(batch)
+        evaluated = stage != "train"
+        self.log(f"{stage}/loss", loss, on_step=not evaluated, on_epoch=True, sync_dist=evaluated, batch_size=size)
+        self.log_dict(self.stage_metrics(stage), on_step=False, on_epoch=True, prog_bar=evaluated, batch_size=size)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self.optimizer(p for p in self.parameters() if p.requires_grad)
+        if self.lr_scheduler is None:
+            return optimizer
+        schedule: dict[str, Any] = {"scheduler": self.lr_scheduler(optimizer), "interval": self.schedule_every}
+        if isinstance(schedule["scheduler"], ReduceLROnPlateau):
+            schedule["monitor"] = self.monitor[0]
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.recipe is not None:
+            checkpoint["recipe"] = self.recipe
