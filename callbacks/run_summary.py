@@ -1,5 +1,6 @@
 """The end of a run, for a person (a table) and for programs (results.json)."""
 
+import os
 import platform
 import time
 from pathlib import Path
@@ -54,13 +55,14 @@ class RunSummary(L.Callback):
         path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
         self._print(stage, part, path)
 
-    @staticmethod
-    def _best(trainer: L.Trainer) -> dict[str, Any]:
+    def _best(self, trainer: L.Trainer) -> dict[str, Any]:
         saver = trainer.checkpoint_callback
         if not isinstance(saver, ModelCheckpoint) or not saver.best_model_path:
             return {}
         score = None if saver.best_model_score is None else float(saver.best_model_score)
-        return {"best_checkpoint": saver.best_model_path, "best_metric": saver.monitor, "best_value": score}
+        # relative, so that a run folder can be moved
+        path = os.path.relpath(saver.best_model_path, self.folder)
+        return {"best_checkpoint": path, "best_metric": saver.monitor, "best_value": score}
 
     def _facts(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         attentions = sorted({repr(module) for module in pl_module.modules() if isinstance(module, Attention)})
@@ -93,7 +95,7 @@ class RunSummary(L.Callback):
         for attention, kernel in chosen_kernels().items():
             table.add_row("kernel", f"{kernel} for {attention}")
         if "best_checkpoint" in part:
-            table.add_row("checkpoint", part["best_checkpoint"])
+            table.add_row("checkpoint", str(self.folder / part["best_checkpoint"]))
         table.add_row("results", str(path))
         console = Console(soft_wrap=True)
         console.print(table)

@@ -20,6 +20,16 @@ TRAINING_VERBS = {
 COMMANDS = ("list", "sweep")
 DEBUG_VARIABLE = "FNA_DEBUG"
 
+# true of every run and nothing a user can act on
+HIDDEN_WARNINGS = (
+    "LeafSpec",
+    "does not have many workers",
+    "exists and is not empty",
+    "smaller than the logging interval",
+    "callbacks used to create the checkpoint need to be provided",
+    "custom batch sampler `LengthBatches` for prediction",
+)
+
 EPILOG = """examples:
   fna-lightning list                                        what there is to choose from
   fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
@@ -107,9 +117,8 @@ def run_name(config: str) -> str:
 
 def quieten() -> None:
     """Show our own log and hide what no user can act on."""
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*exists and is not empty.*")
+    for message in HIDDEN_WARNINGS:
+        warnings.filterwarnings("ignore", message=f".*{message}.*")
     log = logging.getLogger("fna_lightning")
     if not log.handlers:
         log.addHandler(logging.StreamHandler())

@@ -6,7 +6,12 @@ token is then up to 0.07 away from itself; the direct mode is exact, and its gra
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return the vectors with length 1; a zero vector has no direction and stays 0, with a finite gradient."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / length.masked_fill(length == 0.0, 1.0)
 
 
 def euclidean(q: Tensor, k: Tensor) -> Tensor:
@@ -24,5 +29,5 @@ def geodesic(q: Tensor, k: Tensor) -> Tensor:
     """
     if q.dtype in (torch.float16, torch.bfloat16):
         q, k = q.float(), k.float()
-    q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    q, k = unit(q), unit(k)
     return 2.0 * torch.atan2(euclidean(q, k), euclidean(q, -k))

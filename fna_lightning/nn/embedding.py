@@ -1,8 +1,8 @@
 """Token ids to vectors."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from fna_lightning.attention.distance import unit
 from fna_lightning.nn.positions import Positions
 
 
@@ -37,4 +37,4 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
         """Map (B, N) ids to (B, N, D) vectors."""
         x = self.dropout(self.positions(self.tokens(tokens), start))
-        return F.normalize(x, dim=-1) if self.on_sphere else x
+        return unit(x) if self.on_sphere else x

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fna_lightning.attention import Attention, Free, MultiheadAttention, Projection
+from fna_lightning.attention.distance import unit
 from fna_lightning.nn.feed_forward import FeedForward
 
 
@@ -52,7 +52,7 @@ class EncoderLayer(nn.Module):
         """Return what the attention sees of the (B, N, D) tokens that enter the layer."""
         if self.pre_norm:
             x = self.mixer_norm(x)
-        return F.normalize(x, dim=-1) if self.on_sphere else x
+        return unit(x) if self.on_sphere else x
 
 
 class Encoder(nn.Module):

@@ -1,0 +1,71 @@
+"""The attentions and kernels every law is tried on, and the one table of tolerances."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform
+from fna_lightning.attention.kernels import KERNELS, Call
+
+# largest error of an output or gradient against the written formula in float64, relative to the largest entry; a
+# softmax cannot be closer than the rounding of its logits, so the float32 figure is for logits up to about 30
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+# largest change of an output in float32 when all tokens, of size 1, are shifted by 10; what the rounding of the
+# shifted tokens themselves allows, the same for every kernel
+SHIFT_TOLERANCE = 1e-4
+
+ATTENTIONS: list[Attention] = [
+    Fractional(1.2),
+    Fractional(1.0, kappa=0.5),
+    Fractional(1.7, kappa="vision", intrinsic_dim=3.0),
+    Fractional(2.0),
+    Fractional(2.0, kappa=3.0),
+    Fractional(1.2, density_power=0.5),
+    Spherical(1.2),
+    Spherical(2.0),
+    DotProduct(),
+    Uniform(),
+]
+
+
+def qkv(
+    n: int = 5,
+    m: int = 7,
+    d: int = 8,
+    d_v: int | None = None,
+    dtype: torch.dtype = torch.float64,
+    *,
+    seed: int = 0,
+    batch: tuple[int, ...] = (2, 3),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return random queries, keys and values that want gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((*batch, n, d), (*batch, m, d), (*batch, m, d_v or d))
+    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_()
+
+
+def with_kernel(attention: Attention, kernel: str) -> Attention:
+    """Return the same attention computed by another kernel."""
+    names = ("dropout", "exclude_self", "density_power")
+    settings: dict[str, Any] = {name: getattr(attention, name) for name in names}
+    if isinstance(attention, Fractional):
+        settings |= {name: getattr(attention, name) for name in ("alpha", "kappa", "intrinsic_dim")}
+    return type(attention)(**settings, kernel=kernel)
+
+
+def refusal(attention: Attention, kernel: str, q: Tensor, k: Tensor, v: Tensor, **seen: Any) -> str | None:
+    """Return why ``kernel`` does not compute this attention, or None."""
+    call = Call(attention, q, k, v, attention.visibility(q, k, seen.pop("mask", None), **seen), 0.0)
+    return KERNELS[kernel].unavailable() or KERNELS[kernel].refusal(call)
+
+
+def pairs(dtype: torch.dtype = torch.float64) -> list[tuple[Attention, str]]:
+    """Return every (attention, kernel) that goes together for this number type, as test parameters."""
+    found = []
+    for attention in ATTENTIONS:
+        q, k, v = qkv(4, 4, dtype=dtype)
+        found += [(attention, name) for name in KERNELS if refusal(attention, name, q, k, v) is None]
+    return found

@@ -1,0 +1,66 @@
+"""METHOD's formulas written out token by token, sharing no code with the library."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
+
+
+def written_kappa(attention: Fractional, d: int, d_m: float) -> float:
+    rule = attention.kappa
+    if not isinstance(rule, str):
+        return rule
+    if rule == "auto":
+        rule = "sphere" if isinstance(attention, Spherical) else "text"
+    if attention.alpha == 2.0:
+        return {"text": math.sqrt(d), "vision": math.sqrt(d), "sphere": 1.0}[rule]
+    return {
+        "text": math.sqrt(d) / (2 ** (1 / d) - 1),
+        "vision": d,
+        "sphere": math.pi / (math.pi ** (1 / d_m) - 1),
+    }[rule]
+
+
+def written_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int) -> Tensor:
+    """Return C_ij for queries (n, d) and keys (m, d), in float64."""
+    d = q.size(-1)
+    if isinstance(attention, DotProduct):
+        scores = torch.stack([torch.stack([(a * b).sum() / math.sqrt(d) for b in k]) for a in q])
+        return (scores - scores.max()).exp()
+    if not isinstance(attention, Fractional):
+        return torch.ones(len(q), len(k), dtype=torch.float64)
+    spherical = isinstance(attention, Spherical)
+    d_m = attention.intrinsic_dim or (max(1, d - 1) if spherical and heads == 1 else d)
+    kappa = written_kappa(attention, d, d_m)
+    rows = []
+    for a in q:
+        row = []
+        for b in k:
+            if spherical:
+                cosine = (a @ b / (a.norm() * b.norm())).clamp(-1, 1)
+                distance = torch.arccos(cosine)
+            else:
+                distance = (a - b).square().sum().sqrt()
+            z = distance / kappa
+            row.append(torch.exp(-(z**2)) if attention.alpha == 2.0 else (1 + z) ** -(d_m + attention.alpha))
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def written_output(attention: Attention, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+    """Return the output for (B, H, n, d) tokens and a (B, H, n, m) boolean matrix."""
+    out = torch.zeros(*q.shape[:-1], v.size(-1), dtype=torch.float64)
+    for b in range(q.size(0)):
+        for h in range(q.size(1)):
+            seen = allowed[b, h].double()
+            kernel = written_kernel(attention, q[b, h].double(), k[b, h].double(), q.size(1)) * seen
+            if attention.density_power:
+                density = kernel.sum(-1)
+                density = torch.where(density > 0, density, 1.0)  # a token that sees nothing has none to remove
+                kernel = kernel / density[None, :] ** attention.density_power
+            sums = kernel.sum(-1, keepdim=True)
+            weights = torch.where(sums > 0, kernel / sums.clamp(min=1e-300), 0.0)
+            out[b, h] = weights @ v[b, h].double()
+    return out
