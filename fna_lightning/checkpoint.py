@@ -1,0 +1,54 @@
+"""Opening a checkpoint without knowing its class, and without running anything stored in it."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser
+
+from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.task import Task
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Return what a checkpoint file holds; only tensors and plain values are accepted."""
+    if "://" in str(path):
+        raise UsageError(f"a checkpoint must be a file, got the address {path}; download it first")
+    if not Path(path).is_file():
+        raise UsageError(f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise UsageError(f"{path} is not a checkpoint this program can trust or read: {_first_line(error)}") from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise UsageError(f"{path} is not a Lightning checkpoint: it has no state_dict")
+    return checkpoint
+
+
+def load_task(path: str | Path) -> Task:
+    """Return the trained task of a checkpoint, in evaluation mode, on the CPU."""
+    checkpoint = read_checkpoint(path)
+    recipe = checkpoint.get("recipe")
+    if recipe is None:
+        raise UsageError(f"{path} carries no recipe (it was not trained by `fna-lightning fit`); load it with its own class")
+    task = build_task(recipe)
+    task.load_state_dict(checkpoint["state_dict"])
+    task.recipe = recipe
+    return task.eval()
+
+
+def build_task(recipe: dict[str, Any]) -> Task:
+    """Return a new task made from plain values: the class must be a Task, and so on for every part of it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(Task, "task")
+    try:
+        task = parser.instantiate_classes(parser.parse_object({"task": recipe})).task
+    except Exception as error:
+        raise UsageError(f"the recipe of this checkpoint cannot be built: {one_sentence(str(error))}") from error
+    assert isinstance(task, Task)
+    return task
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
