@@ -98,15 +98,19 @@ def train(argv: list[str]) -> int:
 
     argv = resolve_config_arguments(argv)
     named = config_names(argv)
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
     from fna_lightning.training_cli import TrainingCLI
 
     try:
-        cli = TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
+        TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
+    except SIGTERMException:
+        return 128 + signal.SIGTERM
     except SystemExit as stop:
         # Lightning leaves with 1 after Ctrl-C; --help and --print_config leave with 0
         code = stop.code if isinstance(stop.code, int) else 0
         return 128 + signal.SIGINT if code == 1 else code
-    return 128 + signal.SIGTERM if cli.trainer.received_sigterm else 0
+    return 0
 
 
 def run_name(config: str) -> str:
@@ -115,13 +119,20 @@ def run_name(config: str) -> str:
     return path.parent.parent.name if path.name == "config.yaml" else path.stem
 
 
+class CurrentStderr(logging.Handler):
+    """Writes to the standard error of the moment, which a program that runs several commands may exchange."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)  # noqa: T201
+
+
 def quieten() -> None:
     """Show our own log and hide what no user can act on."""
     for message in HIDDEN_WARNINGS:
         warnings.filterwarnings("ignore", message=f".*{message}.*")
     log = logging.getLogger("fna_lightning")
     if not log.handlers:
-        log.addHandler(logging.StreamHandler())
+        log.addHandler(CurrentStderr())
     log.setLevel(logging.INFO if not int(os.environ.get("LOCAL_RANK", "0")) else logging.WARNING)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
         lambda record: not str(record.msg).startswith(("💡", "TPU available"))
