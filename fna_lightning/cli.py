@@ -34,7 +34,7 @@ EPILOG = """examples:
   fna-lightning list                                        what there is to choose from
   fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
   fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
-  fna-lightning test --config runs/reviews_fna/version_0/config.yaml --ckpt_path runs/reviews_fna/version_0/checkpoints/best.ckpt
+  fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
 """
 
 
@@ -80,7 +80,7 @@ def dispatch(argv: list[str]) -> int:
         verbs.add_parser(name, help=what, add_help=False)
     modules = {name: importlib.import_module(f"fna_lightning.commands.{name}") for name in COMMANDS}
     for name, module in modules.items():
-        what, _, more = module.__doc__.partition("\n\n")
+        what, _, more = (module.__doc__ or "").partition("\n\n")
         command = verbs.add_parser(
             name, help=what, description=what, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
         )

@@ -48,7 +48,9 @@ def _way_out(complaint: str, class_path: str | None) -> str:
         key = found[1] or found[2]
         if class_path is None and key.startswith("trainer."):
             class_path, key = "lightning.pytorch.Trainer", key.removeprefix("trainer.")
-        accepted = _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
+        accepted = (
+            _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
+        )
         near = difflib.get_close_matches(key, accepted, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         return f"{meant or ';'} It takes {', '.join(accepted)}" if len(accepted) <= 12 else meant

@@ -101,7 +101,11 @@ class TrainingCLI(LightningCLI):
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)
 
     def _loggers(self) -> list[Logger]:
-        where = {"save_dir": self.folder.parent.parent, "name": self.folder.parent.name, "version": self.folder.name}
+        where: dict[str, Any] = {
+            "save_dir": self.folder.parent.parent,
+            "name": self.folder.parent.name,
+            "version": self.folder.name,
+        }
         loggers: list[Logger] = [TensorBoardLogger(**where)]
         if self.subcommand == "fit":
             loggers.append(CSVLogger(**where))

@@ -2,6 +2,8 @@
 
 import fna_lightning  # noqa: F401 - before anything imports torchvision
 
+# isort: split
+
 import os
 from pathlib import Path
 

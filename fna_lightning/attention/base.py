@@ -126,4 +126,6 @@ class Attention(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Name what differs from the defaults; logs, test ids and tables show it."""
         shown = {"dropout": 0.0, "exclude_self": False, "density_power": 0.0, "kernel": "auto"}
-        return ", ".join(f"{name}={getattr(self, name)}" for name, usual in shown.items() if getattr(self, name) != usual)
+        return ", ".join(
+            f"{name}={getattr(self, name)}" for name, usual in shown.items() if getattr(self, name) != usual
+        )

@@ -3,7 +3,7 @@
 Every cell is a run folder; finished cells are skipped, so an interrupted sweep goes on where it stopped, and on a
 cluster `--shard i/n` gives each machine its part of the same grid.
 
-examples:
+Examples:
   fna-lightning sweep --config reviews_fna.yaml --config reviews_dp.yaml --seeds 3
   fna-lightning sweep --config reviews_fna.yaml --grid model.attention.alpha=1,1.2,1.6,2 --seeds 5 --baseline alpha=2
   fna-lightning sweep --config reviews_fna.yaml --seeds 2 --set trainer.max_epochs=1
@@ -30,7 +30,9 @@ from fna_lightning.shipped import resolve_config
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--config", "-c", action="append", required=True, metavar="YAML", help="may be repeated")
-    parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; may be repeated")
+    parser.add_argument(
+        "--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; may be repeated"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key set in every cell")
     parser.add_argument("--seeds", type=int, default=1, help="seeds 0 ... N-1 for each setting")
     parser.add_argument("--metric", default="test/accuracy", help="what the table compares")
@@ -48,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--seeds and --workers must be at least 1, got {args.seeds} and {args.workers}")
     configs = [resolve_config(name) for name in args.config]
     fixed = [parse_axis(one) for one in args.set]
-    cells = grid_cells(configs, [*map(parse_axis, args.grid), *((key, [",".join(v)]) for key, v in fixed)], [*range(args.seeds)])
+    cells = grid_cells(
+        configs, [*map(parse_axis, args.grid), *((key, [",".join(v)]) for key, v in fixed)], [*range(args.seeds)]
+    )
     part, parts = parse_shard(args.shard)
     root = args.out or Path("runs") / ("sweep_" + "+".join(Path(config).stem for config in configs))
     todo = [cell for cell in cells[part - 1 :: parts] if not cell.finished(root)]
@@ -71,7 +75,11 @@ def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> i
     """Run cells, each in a process of its own, and return how many failed."""
     failed = 0
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=console,
     )
     context = multiprocessing.get_context("spawn")

@@ -32,10 +32,16 @@ def sentence(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model.attention.alpha=0.5"], "alpha must lie in [1, 2] (2 is the Gaussian, smaller reaches further), got 0.5"),
+        (
+            ["--model.attention.alpha=0.5"],
+            "alpha must lie in [1, 2] (2 is the Gaussian, smaller reaches further), got 0.5",
+        ),
         (["--model.attention.alpha=3"], "got 3.0"),
         (["--model.attention.alpha=many"], "attention.alpha: Expected a float. Got value: many"),
-        (["--model.attention.kappa=-1"], "kappa must be positive and finite, got -1.0; give a positive number or one of"),
+        (
+            ["--model.attention.kappa=-1"],
+            "kappa must be positive and finite, got -1.0; give a positive number or one of",
+        ),
         (["--model.attention.kernel=warp"], "unknown kernel 'warp'; choose one of auto"),
         (["--model.attention.kernel=sdpa"], "kernel 'sdpa' cannot run here"),
         (["--model.encoder.num_heads=5"], "dim (64) must be a multiple of num_heads (5)"),
@@ -46,7 +52,11 @@ def sentence(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
     ids=str,
 )
 def test_a_bad_value(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert message in sentence(capsys, [*FIT, *arguments, "--trainer.fast_dev_run=true"])
@@ -55,12 +65,16 @@ def test_a_bad_value(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("alpha: 1.2", "alhpa: 1.2", "model.attention: Option 'alhpa' is not accepted; did you mean 'alpha'? It takes alpha, kappa"),
+        (
+            "alpha: 1.2",
+            "alhpa: 1.2",
+            "model.attention: Option 'alhpa' is not accepted; did you mean 'alpha'? It takes alpha, kappa",
+        ),
         ("pooling: max", "poling: max", "Option 'poling' is not accepted; did you mean 'pooling'?"),
         ("max_epochs:", "max_epoch:", "'trainer.max_epoch'; did you mean 'max_epochs'?"),
         ("class_path: ReviewData", "class_path: ReviewDta", "ReviewDta; did you mean 'ReviewData'?"),
         ("trainer:", "trainr:", "'trainr.max_epochs'"),
-        ("seed_everything: 0", "seed_everything: [0", "line 6, column 1"),
+        ("seed_everything: 0", "seed_everything: [0", "line 3, column 18"),
     ],
     ids=str,
 )
@@ -81,13 +95,17 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid choice: 'fiit'" in capsys.readouterr().err
 
 
-def test_a_missing_checkpoint(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_checkpoint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert "gone.ckpt" in sentence(capsys, ["test", "--config", "reviews_fna.yaml", "--ckpt_path=gone.ckpt"])
 
 
 @pytest.mark.parametrize("how", ["flag", "variable"])
-def test_debug_shows_the_traceback(how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback(
+    how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if how == "variable":
         monkeypatch.setenv("FNA_DEBUG", "1")
     assert main([*FIT, "--model.attention.alpha=0.5", *(["--debug"] if how == "flag" else [])]) != 0
@@ -98,7 +116,13 @@ def test_debug_shows_the_traceback(how: str, capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.parametrize(
     "argv",
-    [["--config", "reviews_fna.yaml"], ["--config=reviews_fna.yaml"], ["-c", "reviews_fna.yaml"], ["-creviews_fna"], ["-c", "reviews_fna"]],
+    [
+        ["--config", "reviews_fna.yaml"],
+        ["--config=reviews_fna.yaml"],
+        ["-c", "reviews_fna.yaml"],
+        ["-creviews_fna"],
+        ["-c", "reviews_fna"],
+    ],
     ids=str,
 )
 def test_a_bare_name_finds_a_shipped_config(argv: list[str]) -> None:

@@ -114,7 +114,15 @@ def test_list_names_what_there_is(empty_folder: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=str)
 def test_a_signal_ends_the_run_with_its_own_code(empty_folder: Path, number: signal.Signals, code: int) -> None:
-    command = [sys.executable, "-m", "fna_lightning.cli", "fit", "--config=reviews_dp", *SMALL, "--trainer.max_epochs=9999"]
+    command = [
+        sys.executable,
+        "-m",
+        "fna_lightning.cli",
+        "fit",
+        "--config=reviews_dp",
+        *SMALL,
+        "--trainer.max_epochs=9999",
+    ]
     environment = {**os.environ, "PYTHONSAFEPATH": "1", RUN_DIR_VARIABLE: ""}
     run = subprocess.Popen(
         command,

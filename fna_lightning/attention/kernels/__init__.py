@@ -44,7 +44,9 @@ def choose(call: Call) -> Kernel:
         reason = kernel.unavailable() or kernel.refusal(call)
         if reason is not None:
             can = [other for other, it in KERNELS.items() if not (it.unavailable() or it.refusal(call))]
-            raise RuntimeError(f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(can)}")
+            raise RuntimeError(
+                f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(can)}"
+            )
         return kernel
     return next(kernel for kernel in KERNELS.values() if not (kernel.unavailable() or kernel.refusal(call)))
 
