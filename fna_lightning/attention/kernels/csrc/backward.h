@@ -9,6 +9,7 @@
 
 #include "dropout.h"
 #include "visible.h"
+#include "weigh.h"
 #include "work.h"
 
 typedef struct {
@@ -16,63 +17,60 @@ typedef struct {
     float *queries, *norms, *centered, *grad_out, *grad_q;
     float *reference, *inverse, *delta, *row_sums; /* (BQ) */
     float *grad_k, *grad_v, *column_sums;          /* (keys, dp), (keys, dvp), (keys) */
-    float *factors, *exact;                        /* (BK); G of the pairs left out of the products */
+    float *factors, *grads, *exact;                /* (BK); G of the pairs left out of the products */
     double exponent, kappa;
     visible seen;
 } backward_space;
 
-/* Turns squared distances and dP of one row into weights and G. */
+/* Turns squared distances s, weights p and dP g of one row into G. */
 INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t j0, int64_t cols,
-                          const int32_t *lanes, const float *factors, int close, const int gaussian, const int sphere) {
+                          const float *factors, int close, const int gaussian, const int sphere) {
     const law rule = it->law;
-    const int learned = a->grad_kappa != NULL || a->grad_exponent != NULL;
     float *s = w->s + i * BK, *p = w->p + i * BK, *g = w->g + i * BK, *columns = w->column_sums + j0;
-    vf rest = all(-w->reference[i]), inverse = all(w->inverse[i]), delta = all(w->delta[i]);
-    vf row_sum = all(0.0f), by_exponent = all(0.0f), by_kappa = all(0.0f);
+    vf inverse = all(w->inverse[i]), delta = all(w->delta[i]), row_sum = all(0.0f);
     for (int64_t j = 0; j < cols; j += VL) {
-        vf squared = load(s + j), slope = all(1.0f), r = squared;
-        if (!gaussian || sphere) r = distance(squared, sphere, &slope);
-        vf x = log2_kernel(squared, r, rule, gaussian, sphere, rest);
-        vf weight = exp2_bounded(x) * inverse, pull = load(g + j), grad;
-        if (lanes) weight = keep((vi)load((const float *)(lanes + j)), weight);
+        vf squared = load(s + j), slope = all(1.0f), z = squared, weight = load(p + j) * inverse, pull = load(g + j);
+        if (!gaussian || sphere) z = distance(squared, rule, sphere, &slope);
         if (factors) {
             vf factor = load(factors + j);
             store(p + j, weight * factor);
-            grad = weight * (pull * factor - delta);
+            pull *= factor;
         } else {
             store(p + j, weight);
-            grad = weight * (pull - delta);
         }
-        vf big;
+        vf grad = weight * (pull - delta);
+        if (a->grad_kappa || a->grad_exponent) store(w->grads + j, grad);
         if (!gaussian)
-            big = grad * -rule.exponent / ((r + rule.kappa) * slope);
-        else if (sphere)
-            big = grad * r * (-2.0f * rule.per_kappa * rule.per_kappa) / slope;
+            grad *= -rule.exponent * reciprocal((z + 1.0f) * slope);
         else
-            big = grad * (-2.0f * rule.per_kappa * rule.per_kappa);
+            grad *= sphere ? -2.0f * z * reciprocal(slope) : all(-2.0f);
         /* a token at no distance from itself pulls in no direction */
-        if (!gaussian || sphere) big = keep((vi)(slope > 2e-15f), big);
+        if (!gaussian || sphere) grad = keep((vi)(slope > 2e-15f), grad);
         if (close) {
             vi very = (vi)(squared < VERY_CLOSE * (load(it->norms + j0 + j) + w->norms[i]));
-            store(w->exact + j, keep(very, big));
-            big = keep(~very, big);
+            store(w->exact + j, keep(very, grad));
+            grad = keep(~very, grad);
         }
-        store(g + j, big);
-        row_sum += big;
-        store(columns + j, load(columns + j) + big);
-        if (learned) {
-            by_exponent += grad * x;
-            if (!gaussian)
-                by_kappa += grad * (r / (r + rule.kappa));
-            else
-                by_kappa += grad * (sphere ? r * r : vmax(squared, all(0.0f)));
-        }
+        store(g + j, grad);
+        row_sum += grad;
+        store(columns + j, load(columns + j) + grad);
     }
     w->row_sums[i] += sum_lanes(row_sum);
-    if (learned) {
-        w->exponent += sum_lanes(by_exponent);
-        w->kappa += sum_lanes(by_kappa);
+}
+
+/* Adds to the derivatives by the exponent and by kappa; after `differentiate`. */
+static void learn(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t cols) {
+    vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
+    for (int64_t j = 0; j < cols; j += VL) {
+        vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
+        z[0] = distance(squared, it->law, a->sphere, &slope);
+        by_kappa += grad * (a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f));
+        /* any constant may be added, the gradients of a row sum to 0: this one makes the terms small */
+        scaled_log2_1p(z, -it->law.exponent, all(-w->reference[i]), 1);
+        by_exponent += grad * z[0];
     }
+    w->exponent += sum_lanes(by_exponent);
+    w->kappa += sum_lanes(by_kappa);
 }
 
 /* Adds the pull of the very close (and antipodal) pairs of a row from the tokens themselves. */
@@ -98,16 +96,14 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
         int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, 1);
         int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
+        weigh(w->s + i * BK, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
+              w->reference[i]);
         if (a->dropout > 0.0f) {
             drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
             factors = w->factors;
         }
-        if (sees == EVERY && !factors)
-            differentiate(a, it, w, i, j0, cols, NULL, NULL, close, gaussian, sphere);
-        else if (sees == EVERY)
-            differentiate(a, it, w, i, j0, cols, NULL, factors, close, gaussian, sphere);
-        else
-            differentiate(a, it, w, i, j0, cols, w->seen.lanes, factors, close, gaussian, sphere);
+        differentiate(a, it, w, i, j0, cols, factors, close, gaussian, sphere);
+        if (a->grad_kappa || a->grad_exponent) learn(a, it, w, i, cols);
         if (close) pull_exactly(a, it, w, i, q, j0, cols);
     }
 }
@@ -127,6 +123,11 @@ INLINE float dot(const float *x, const float *y, int64_t d) {
     float total = sum_lanes(sum);
     for (; c < d; c++) total += x[c] * y[c];
     return total;
+}
+
+/* G is d log C / dz / slope; this makes it the factor of q - k. */
+INLINE float per_pull(const fna_args *a, const head *it) {
+    return it->law.per_kappa * (a->sphere ? 1.0f : it->law.per_kappa);
 }
 
 static void backward_queries(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count) {
@@ -150,29 +151,31 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
         int view = look(a, it, i0, count, j0, cols, &w->seen);
         if (view == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
-        multiply((operands){w->grad_out, it->dvp, 1, it->vt + j0 * a->dv, BK, w->g, BK, NULL}, padded, cols, a->dv);
+        multiply((operands){w->grad_out, it->dvp, 1, it->vt + j0 * a->dv, BK, w->g, BK}, padded, cols, a->dv);
         backward_block_any(a, it, w, i0, count, j0, cols, view);
         for (int64_t i = count; i < padded; i++) memset(w->g + i * BK, 0, sizeof(float) * (size_t)cols);
-        multiply_add((operands){w->p, 1, BK, w->grad_out, it->dvp, w->grad_v + j0 * it->dvp, it->dvp, NULL}, cols,
+        multiply_add((operands){w->p, 1, BK, w->grad_out, it->dvp, w->grad_v + j0 * it->dvp, it->dvp}, cols,
                      it->dvp, count);
-        multiply_add((operands){w->g, 1, BK, w->centered, it->dp, w->grad_k + j0 * it->dp, it->dp, NULL}, cols, it->dp,
+        multiply_add((operands){w->g, 1, BK, w->centered, it->dp, w->grad_k + j0 * it->dp, it->dp}, cols, it->dp,
                      count);
-        multiply_add((operands){w->g, BK, 1, it->rows + j0 * it->dp, it->dp, w->grad_q, it->dp, NULL}, padded, it->dp,
+        multiply_add((operands){w->g, BK, 1, it->rows + j0 * it->dp, it->dp, w->grad_q, it->dp}, padded, it->dp,
                      real);
     }
+    float unit = per_pull(a, it);
     float *to = a->grad_q.data + it->b * a->grad_q.batch + it->h * a->grad_q.head + i0 * a->grad_q.row;
     for (int64_t i = 0; i < count; i++, to += a->grad_q.row)
         for (int64_t c = 0; c < a->d; c++)
-            to[c] = w->centered[i * it->dp + c] * w->row_sums[i] - w->grad_q[i * it->dp + c];
+            to[c] = unit * (w->centered[i * it->dp + c] * w->row_sums[i] - w->grad_q[i * it->dp + c]);
 }
 
 /* Writes the gradients of keys and values of one task, to their place or to be added up later. */
-static void finish_keys(const head *it, backward_space *w, int64_t m, int64_t d, int64_t dv, float *grad_k,
-                        int64_t k_row, float *grad_v, int64_t v_row) {
-    for (int64_t j = 0; j < m; j++) {
+static void finish_keys(const fna_args *a, const head *it, backward_space *w, float *grad_k, int64_t k_row,
+                        float *grad_v, int64_t v_row) {
+    float unit = per_pull(a, it);
+    for (int64_t j = 0; j < a->m; j++) {
         const float *k = it->rows + j * it->dp, *gk = w->grad_k + j * it->dp, *gv = w->grad_v + j * it->dvp;
-        for (int64_t c = 0; c < d; c++) grad_k[j * k_row + c] = k[c] * w->column_sums[j] - gk[c];
-        for (int64_t c = 0; c < dv; c++) grad_v[j * v_row + c] = gv[c];
+        for (int64_t c = 0; c < a->d; c++) grad_k[j * k_row + c] = unit * (k[c] * w->column_sums[j] - gk[c]);
+        for (int64_t c = 0; c < a->dv; c++) grad_v[j * v_row + c] = gv[c];
     }
 }
 
@@ -200,7 +203,9 @@ static void backward_thread(void *pointer) {
         w.grad_v = take(&space, it.keys * it.dvp);
         w.column_sums = take(&space, it.keys);
         w.factors = take(&space, BK);
+        w.grads = take(&space, BK);
         w.exact = take(&space, BK);
+        w.seen.lanes = (int32_t *)take(&space, BK);
         if (pass == 0 && !reserve(&space)) {
             work->failed = 1;
             return;
@@ -217,14 +222,14 @@ static void backward_thread(void *pointer) {
         for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
         if (work->parts > 1) {
             float *mine = work->partial + task * a->m * (a->d + a->dv);
-            finish_keys(&it, &w, a->m, a->d, a->dv, mine, a->d, mine + a->m * a->d, a->dv);
+            finish_keys(a, &it, &w, mine, a->d, mine + a->m * a->d, a->dv);
         } else {
-            finish_keys(&it, &w, a->m, a->d, a->dv, at_head(a->grad_k, a, index), a->grad_k.row,
+            finish_keys(a, &it, &w, at_head(a->grad_k, a, index), a->grad_k.row,
                         at_head(a->grad_v, a, index), a->grad_v.row);
         }
         float m = it.law.exponent, kappa = it.law.kappa;
         work->sums[2 * task] = a->gaussian ? 0.0 : w.exponent * LN_2 / m;
-        work->sums[2 * task + 1] = w.kappa * (a->gaussian ? 2.0 / kappa / kappa / kappa : m / kappa);
+        work->sums[2 * task + 1] = w.kappa * (a->gaussian ? 2.0 : m) / kappa;
     }
     release(&space);
 }

@@ -8,6 +8,7 @@
 
 #include "dropout.h"
 #include "visible.h"
+#include "weigh.h"
 #include "work.h"
 
 /* the reference may lag behind the maximum by this many powers of 2 */
@@ -19,9 +20,16 @@ typedef struct {
     int started;
 } row_state;
 
+/* the least squared distance of a row that sees nothing nearer */
+#define UNSEEN 3e38f
+
 typedef struct {
-    float *s, *p, *out, *queries, *norms, *sums; /* sums: (BQ, VL) */
+    float *s;                              /* (BQ, BK): squared distances, then weights */
+    float *out, *queries, *norms, *factors;
+    float *sums, *least;                   /* (BQ, VL) sums of weights; (BQ) */
+    float slack;                           /* what makes a row's bound out of its least squared distance */
     row_state *rows;
+    int sees[BQ];
     visible seen;
 } forward_space;
 
@@ -30,67 +38,61 @@ static void rescale(float *out, int64_t width, float *sums, float factor) {
     store(sums, load(sums) * factor);
 }
 
-/* Moves the reference of a row to the nearest key of the block, if that is much nearer than all before. */
-INLINE void refer(const float *s, int64_t cols, const int32_t *lanes, law it, const int gaussian, const int sphere,
-                  row_state *row, float *out, int64_t width, float *sums) {
-    vf nearest = all(3e38f);
+/* The least squared distance of a row to the keys it sees in a block. */
+INLINE float nearest(const float *s, int64_t cols, const int32_t *lanes, const int sphere, const row_state *row) {
+    vf least = all(UNSEEN);
     for (int64_t j = 0; j < cols; j += VL) {
         vf x = load(s + j);
         /* pairs near the antipode are negative, and the last to matter */
         if (sphere) x = choose((vi)(x < 0.0f), 4.0f + x, x);
-        if (lanes) x = choose((vi)load((const float *)(lanes + j)), x, all(3e38f));
-        nearest = vmin(nearest, x);
+        if (lanes) x = choose((vi)load((const float *)(lanes + j)), x, all(UNSEEN));
+        least = vmin(least, x);
     }
-    if (row->started && !any_less(nearest, all(row->bound))) return;
-    float least = min_lane(nearest);
-    if (least > 2e38f) return;
-    vf slope, r = distance(all(least), sphere, &slope);
-    float moved = log2_kernel(all(least), r, it, gaussian, sphere, all(0.0f))[0];
-    if (row->started) rescale(out, width, sums, exp2f(row->reference - moved));
-    row->reference = moved;
-    row->started = 1;
-    if (sphere)
-        row->bound = least;
-    else if (gaussian)
-        row->bound = least - LAG / LOG2_E * it.kappa * it.kappa;
-    else
-        row->bound = least * exp2f(-2.0f * LAG / it.exponent);
+    return row->started && !any_less(least, all(row->bound)) ? UNSEEN : min_lane(least);
 }
 
-INLINE void weigh(const float *s, int64_t cols, const int32_t *lanes, law it, const int gaussian, const int sphere,
-                  float reference, float *p, float *sums) {
-    vf sum = load(sums), rest = all(-reference);
-    for (int64_t j = 0; j < cols; j += VL) {
-        vf x = load(s + j), slope;
-        vf r = gaussian && !sphere ? x : distance(x, sphere, &slope);
-        vf w = exp2_bounded(log2_kernel(x, r, it, gaussian, sphere, rest));
-        if (lanes) w = keep((vi)load((const float *)(lanes + j)), w);
-        sum += w;
-        store(p + j, w);
+/* Moves the references of the rows that came much nearer to a key than before; `least` says how near. */
+INLINE void refer(const head *it, forward_space *w, int64_t count, const int gaussian, const int sphere) {
+    for (int64_t i = 0; i < count; i += VL) {
+        vf least = load(w->least + i);
+        if (!any_less(least, all(UNSEEN))) continue;
+        vf moved[1] = {least};
+        log2_kernel(moved, it->law, gaussian, sphere, all(0.0f), 1);
+        for (int64_t l = 0; l < at_most(VL, count - i); l++) {
+            row_state *row = w->rows + i + l;
+            if (!(least[l] < UNSEEN)) continue;
+            if (row->started)
+                rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL, exp2f(row->reference - moved[0][l]));
+            row->reference = moved[0][l];
+            row->started = 1;
+            row->bound = gaussian ? least[l] - w->slack : least[l] * w->slack;
+        }
     }
-    store(sums, sum);
 }
 
 INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
                           int64_t cols, int view, const int gaussian, const int sphere) {
+    const int per_row = w->seen.per_row;
     for (int64_t i = 0; i < count; i++) {
-        float *s = w->s + i * BK, *p = w->p + i * BK, *out = w->out + i * it->dvp, *sums = w->sums + i * VL;
-        row_state *row = w->rows + i;
-        finish_row(a, it, it->q + (i0 + i) * a->q.row, w->norms[i], j0, cols, s, 0);
-        int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
-        const int32_t *lanes = sees == EVERY ? NULL : w->seen.lanes;
-        refer(s, cols, lanes, it->law, gaussian, sphere, row, out, it->dvp, sums);
-        if (sees == NONE || !row->started) {
-            memset(p, 0, sizeof(float) * (size_t)cols);
+        int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
+        w->sees[i] = per_row ? fill(a, it, i0 + i, j0, cols, lanes) : view;
+        finish_row(a, it, it->q + (i0 + i) * a->q.row, w->norms[i], j0, cols, w->s + i * BK, 0);
+        w->least[i] = nearest(w->s + i * BK, cols, w->sees[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
+    }
+    refer(it, w, count, gaussian, sphere);
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
+        float *s = w->s + i * BK, *sums = w->sums + i * VL;
+        if (w->sees[i] == NONE || !w->rows[i].started) {
+            memset(s, 0, sizeof(float) * (size_t)cols);
             continue;
         }
-        if (lanes)
-            weigh(s, cols, lanes, it->law, gaussian, sphere, row->reference, p, sums);
-        else
-            weigh(s, cols, NULL, it->law, gaussian, sphere, row->reference, p, sums);
+        vf total = weigh(s, s, cols, w->sees[i] == EVERY ? NULL : lanes, it->law, gaussian, sphere,
+                         w->rows[i].reference);
+        store(sums, load(sums) + total);
         if (a->dropout > 0.0f) {
-            drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, s);
-            for (int64_t j = 0; j < cols; j += VL) store(p + j, load(p + j) * load(s + j));
+            drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
+            for (int64_t j = 0; j < cols; j += VL) store(s + j, load(s + j) * load(w->factors + j));
         }
     }
 }
@@ -115,7 +117,7 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
         if (view == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
         forward_block_any(a, it, w, i0, count, j0, cols, view);
-        operands o = {w->p, BK, 1, it->values + j0 * it->dvp, it->dvp, w->out, it->dvp, NULL};
+        operands o = {w->s, BK, 1, it->values + j0 * it->dvp, it->dvp, w->out, it->dvp};
         multiply_add(o, padded, it->dvp, at_most(cols, a->m - j0));
     }
     int64_t index = it->b * a->heads + it->h;
@@ -129,6 +131,12 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
     }
 }
 
+/* An angle falls up to pi / 2 times faster than its chord, so on the sphere a power law is given no slack. */
+static float slack(const fna_args *a, law it) {
+    if (a->gaussian) return a->sphere ? 0.0f : LAG / LOG2_E / it.scale;
+    return a->sphere ? 1.0f : exp2f(-2.0f * LAG / it.exponent);
+}
+
 static void forward_thread(void *pointer) {
     queue *work = pointer;
     const fna_args *a = work->args;
@@ -138,12 +146,14 @@ static void forward_thread(void *pointer) {
     for (int pass = 0; pass < 2; pass++) {
         head_space(&space, a, &it, 0);
         w.s = take(&space, BQ * BK);
-        w.p = take(&space, BQ * BK);
         w.out = take(&space, BQ * it.dvp);
         w.queries = take(&space, BQ * a->d);
         w.norms = take(&space, BQ);
+        w.least = take(&space, BQ + VL);
+        w.factors = take(&space, BK);
         w.sums = take(&space, BQ * VL);
         w.rows = (row_state *)take(&space, BQ * 4);
+        w.seen.lanes = (int32_t *)take(&space, BQ * BK);
         if (pass == 0 && !reserve(&space)) {
             work->failed = 1;
             return;
@@ -151,7 +161,10 @@ static void forward_thread(void *pointer) {
     }
     int64_t packed = -1, index, first, last;
     while (next(work, &index, &first, &last)) {
-        if (index != packed) pack_head(a, &it, packed = index, 0);
+        if (index != packed) {
+            pack_head(a, &it, packed = index, 0);
+            w.slack = slack(a, it.law);
+        }
         for (int64_t i0 = first; i0 < last; i0 += BQ) forward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
     }
     release(&space);

@@ -14,8 +14,7 @@
 #endif
 #define ROWS 4
 
-/* START: accumulators begin at 0, at a row vector added to each row, or at C itself. */
-enum { FROM_ZERO, FROM_ROW, FROM_C };
+enum { FROM_ZERO, FROM_C };
 /* what is summed: a * b, or (a - b)^2, which is exact where a and b are close */
 enum { PRODUCT, SQUARED_DIFFERENCE };
 
@@ -26,7 +25,6 @@ typedef struct {
     int64_t ldb;
     float *c;
     int64_t ldc;
-    const float *start; /* FROM_ROW */
 } operands;
 
 INLINE void tile(operands o, int64_t depth, const int mr, const int nv, const int from, const int what) {
@@ -35,9 +33,7 @@ INLINE void tile(operands o, int64_t depth, const int mr, const int nv, const in
     for (int r = 0; r < mr; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < nv; v++)
-            acc[r][v] = from == FROM_ZERO  ? all(0.0f)
-                        : from == FROM_ROW ? load(o.start + v * VL)
-                                           : load(o.c + r * o.ldc + v * VL);
+            acc[r][v] = from == FROM_ZERO ? all(0.0f) : load(o.c + r * o.ldc + v * VL);
     for (int64_t l = 0; l < depth; l++) {
         vf b[2];
 #pragma GCC unroll 2
@@ -84,16 +80,13 @@ INLINE void gemm(operands o, int64_t rows, int64_t cols, int64_t depth, const in
     int64_t c = 0;
     for (; c + 2 * VL <= cols; c += 2 * VL) {
         strip(o, rows, depth, 2, from, what);
-        o.b += 2 * VL, o.c += 2 * VL, o.start += 2 * VL;
+        o.b += 2 * VL, o.c += 2 * VL;
     }
     if (c < cols) strip(o, rows, depth, 1, from, what);
 }
 
 static void multiply(operands o, int64_t rows, int64_t cols, int64_t depth) {
     gemm(o, rows, cols, depth, FROM_ZERO, PRODUCT);
-}
-static void multiply_from_row(operands o, int64_t rows, int64_t cols, int64_t depth) {
-    gemm(o, rows, cols, depth, FROM_ROW, PRODUCT);
 }
 static void multiply_add(operands o, int64_t rows, int64_t cols, int64_t depth) {
     gemm(o, rows, cols, depth, FROM_C, PRODUCT);

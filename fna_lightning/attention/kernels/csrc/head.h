@@ -28,6 +28,7 @@ INLINE int64_t at_most(int64_t x, int64_t bound) { return x < bound ? x : bound;
 typedef struct {
     law law;
     int direct;              /* exact differences rather than norms and products */
+    float unit;              /* the squared distances are in units of 1 / this */
     int64_t b, h, keys, blocks; /* keys: m padded to VL */
     int64_t dp, dvp;         /* widths padded to VL */
     const float *q, *k, *v;
@@ -73,6 +74,10 @@ static void transpose_blocks(float *to, const float *from, int64_t row, int64_t 
             for (int64_t c = 0; c < width; c++) {
                 float shift = center ? center[c] : 0.0f;
                 float *target = to + c * BK + j;
+                if (lanes == VL) {
+                    store(target, gather(source + c, row) - shift);
+                    continue;
+                }
                 for (int64_t l = 0; l < lanes; l++) target[l] = source[l * row + c] - shift;
                 for (int64_t l = lanes; l < VL; l++) target[l] = 0.0f;
             }
@@ -91,26 +96,22 @@ static void pad_rows(float *to, int64_t padded, const float *from, int64_t row, 
     }
 }
 
-INLINE float squared_norm(const float *x, int64_t d) {
-    float total = 0.0f;
-    for (int64_t c = 0; c < d; c++) total += x[c] * x[c];
-    return total;
-}
-
 static void pack_head(const fna_args *a, head *it, int64_t index, int backward) {
     it->b = index / a->heads, it->h = index % a->heads;
     it->q = a->q.data + it->b * a->q.batch + it->h * a->q.head;
     it->k = a->k.data + it->b * a->k.batch + it->h * a->k.head;
     it->v = a->v.data + it->b * a->v.batch + it->h * a->v.head;
     float kappa = a->kappa[it->h];
-    it->law = (law){a->gaussian, a->sphere, kappa, 1.0f / kappa, a->exponent[it->h]};
     memset(it->center, 0, sizeof(float) * (size_t)a->d);
     for (int64_t j = 0; j < a->m; j++)
         for (int64_t c = 0; c < a->d; c++) it->center[c] += it->k[j * a->k.row + c];
     for (int64_t c = 0; c < a->d; c++) it->center[c] /= (float)a->m;
     it->direct = crowded(a, it);
+    it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
+    float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
+    it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale};
     transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
-    for (int64_t j = 0; j < a->m; j++) it->norms[j] = squared_gap(it->k + j * a->k.row, it->center, a->d, 1.0f);
+    for (int64_t j = 0; j < a->m; j++) it->norms[j] = it->unit * squared_gap(it->k + j * a->k.row, it->center, a->d, 1.0f);
     for (int64_t j = a->m; j < it->keys; j++) it->norms[j] = 0.0f;
     if (!backward) {
         pad_rows(it->values, it->dvp, it->v, a->v.row, a->m, a->dv, NULL);
@@ -120,14 +121,15 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     transpose_blocks(it->vt, it->v, a->v.row, a->m, a->dv, NULL);
 }
 
-/* Squared distances of a packed block of queries to the block of keys at j0, up to |q|^2 if they come by products. */
+/* Squared distances of a packed block of queries to the block of keys at j0, or -2 q.k: the norms are added last, so that
+ * the products are summed while they are small. */
 static void distances(const fna_args *a, const head *it, const float *queries, int64_t rows, int64_t j0, int64_t cols,
                       float *s) {
-    operands o = {queries, a->d, 1, it->kt + j0 * a->d, BK, s, BK, it->norms + j0};
+    operands o = {queries, a->d, 1, it->kt + j0 * a->d, BK, s, BK};
     if (it->direct)
         squared_distances(o, rows, cols, a->d);
     else
-        multiply_from_row(o, rows, cols, a->d);
+        multiply(o, rows, cols, a->d);
 }
 
 /* The queries as `distances` wants them, their centred norms, and zeros in the rows up to `padded`. */
@@ -141,8 +143,8 @@ static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t 
         else if (it->direct)
             memcpy(to, from, sizeof(float) * (size_t)a->d);
         else
-            for (int64_t c = 0; c < a->d; c++) to[c] = -2.0f * (from[c] - it->center[c]);
-        norms[i] = i < count ? squared_gap(from, it->center, a->d, 1.0f) : 0.0f;
+            for (int64_t c = 0; c < a->d; c++) to[c] = -2.0f * it->unit * (from[c] - it->center[c]);
+        norms[i] = i < count ? it->unit * squared_gap(from, it->center, a->d, 1.0f) : 0.0f;
     }
 }
 
@@ -150,8 +152,8 @@ static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t 
 static void repair(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s) {
     for (int64_t j = 0; j < at_most(cols, a->m - j0); j++) {
         const float *k = it->k + (j0 + j) * a->k.row;
-        if (!it->direct && s[j] < CLOSE * (norm + it->norms[j0 + j])) s[j] = squared_gap(q, k, a->d, 1.0f);
-        if (a->sphere && s[j] > ANTIPODE) s[j] = -squared_gap(q, k, a->d, -1.0f);
+        if (!it->direct && s[j] < CLOSE * (norm + it->norms[j0 + j])) s[j] = it->unit * squared_gap(q, k, a->d, 1.0f);
+        if (a->sphere && s[j] > ANTIPODE) s[j] = -squared_gap(q, k, a->d, -1.0f) - TINY;
     }
 }
 
@@ -160,11 +162,11 @@ INLINE int finish_row(const fna_args *a, const head *it, const float *q, float n
                       const int gradient) {
     if (it->direct && !a->sphere && !gradient) return 0;
     const float *norms = it->norms + j0;
-    vf closest = all(3e38f), farthest = all(0.0f), own = all(it->direct ? 0.0f : norm);
+    vf closest = all(3e38f), farthest = all(0.0f);
     for (int64_t j = 0; j < cols; j += VL) {
-        vf x = vmax(load(s + j) + own, all(0.0f));
-        store(s + j, x);
-        closest = vmin(closest, x - CLOSE * load(norms + j));
+        vf x = load(s + j), other = load(norms + j);
+        if (!it->direct) store(s + j, x = vmax(x + (other + norm), all(0.0f)));
+        closest = vmin(closest, x - CLOSE * other);
         farthest = vmax(farthest, x);
     }
     int close = any_less(closest, all(CLOSE * norm)), far = a->sphere && any_less(all(ANTIPODE), farthest);

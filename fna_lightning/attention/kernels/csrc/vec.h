@@ -40,7 +40,17 @@ INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask
 #if defined(__AVX512F__)
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-INLINE vf vsqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
+/* 14 bits and a Newton step: the divider would be busy four times as long */
+INLINE vf vsqrt(vf a) {
+    vf y = (vf)_mm512_rsqrt14_ps((__m512)a), r = a * y;
+    return r + (a - r * r) * (0.5f * y);
+}
+INLINE vf reciprocal(vf a) {
+    vf y = (vf)_mm512_rcp14_ps((__m512)a);
+    return y + y * (1.0f - a * y);
+}
+INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+INLINE float min_lane(vf v) { return _mm512_reduce_min_ps((__m512)v); }
 INLINE int any_less(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ) != 0; }
 #elif defined(__AVX2__)
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
@@ -67,6 +77,8 @@ INLINE int any_less(vf a, vf b) {
 #endif
 #endif
 
+#if !defined(__AVX512F__)
+INLINE vf reciprocal(vf a) { return 1.0f / a; }
 INLINE float sum_lanes(vf v) {
     float x = 0;
     for (int i = 0; i < VL; i++) x += v[i];
@@ -76,6 +88,14 @@ INLINE float min_lane(vf v) {
     float x = v[0];
     for (int i = 1; i < VL; i++) x = v[i] < x ? v[i] : x;
     return x;
+}
+#endif
+
+/* The lanes p[0], p[stride], p[2 stride], ... */
+INLINE vf gather(const float *p, int64_t stride) {
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = p[i * stride];
+    return v;
 }
 
 #endif

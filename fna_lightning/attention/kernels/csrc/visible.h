@@ -7,7 +7,7 @@
 enum { NONE, SOME, EVERY };
 
 typedef struct {
-    int32_t lanes[BK] __attribute__((aligned(64)));
+    int32_t *lanes; /* (BQ, BK), or (BK) if it is the same for every row */
     int per_row;
 } visible;
 
