@@ -45,7 +45,7 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
         else
             grad *= sphere ? -2.0f * z * reciprocal(slope) : all(-2.0f);
         /* a token at no distance from itself pulls in no direction */
-        if (!gaussian || sphere) grad = keep((vi)(slope > 2e-15f), grad);
+        if (!gaussian || sphere) grad = keep((vi)(slope > rule.zero), grad);
         if (close) {
             vi very = (vi)(squared < VERY_CLOSE * (load(it->norms + j0 + j) + w->norms[i]));
             store(w->exact + j, keep(very, grad));
@@ -94,7 +94,7 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
                            int64_t cols, int view, const int gaussian, const int sphere) {
     for (int64_t i = 0; i < count; i++) {
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
-        int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, 1);
+        int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
         int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
         weigh(w->s + i * BK, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
               w->reference[i]);
@@ -188,7 +188,7 @@ static void backward_thread(void *pointer) {
     const fna_args *a = work->args;
     arena space = {0};
     head it = {0};
-    backward_space w;
+    backward_space w = {0};
     for (int pass = 0; pass < 2; pass++) {
         head_space(&space, a, &it, 1);
         float **blocks[] = {&w.s, &w.p, &w.g};

@@ -76,7 +76,7 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
     for (int64_t i = 0; i < count; i++) {
         int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
         w->sees[i] = per_row ? fill(a, it, i0 + i, j0, cols, lanes) : view;
-        finish_row(a, it, it->q + (i0 + i) * a->q.row, w->norms[i], j0, cols, w->s + i * BK, 0);
+        finish_row(a, it, it->q + (i0 + i) * a->q.row, w->norms[i], j0, cols, w->s + i * BK, sphere, 0);
         w->least[i] = nearest(w->s + i * BK, cols, w->sees[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
     }
     refer(it, w, count, gaussian, sphere);
@@ -142,7 +142,7 @@ static void forward_thread(void *pointer) {
     const fna_args *a = work->args;
     arena space = {0};
     head it = {0};
-    forward_space w;
+    forward_space w = {0};
     for (int pass = 0; pass < 2; pass++) {
         head_space(&space, a, &it, 0);
         w.s = take(&space, BQ * BK);

@@ -14,9 +14,12 @@
 #endif
 #define ROWS 4
 
-enum { FROM_ZERO, FROM_C };
-/* what is summed: a * b, or (a - b)^2, which is exact where a and b are close */
+enum { FROM_NOTHING, FROM_C };
+/* what is summed: a * b, or (a - b)^2, which is exact where a and b are close, and never less than TINY */
 enum { PRODUCT, SQUARED_DIFFERENCE };
+
+/* below every squared distance of two different floats of ordinary size; its root is not 0 */
+#define TINY 1e-30f
 
 typedef struct {
     const float *a;
@@ -33,7 +36,7 @@ INLINE void tile(operands o, int64_t depth, const int mr, const int nv, const in
     for (int r = 0; r < mr; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < nv; v++)
-            acc[r][v] = from == FROM_ZERO ? all(0.0f) : load(o.c + r * o.ldc + v * VL);
+            acc[r][v] = from == FROM_C ? load(o.c + r * o.ldc + v * VL) : all(what == PRODUCT ? 0.0f : TINY);
     for (int64_t l = 0; l < depth; l++) {
         vf b[2];
 #pragma GCC unroll 2
@@ -86,13 +89,13 @@ INLINE void gemm(operands o, int64_t rows, int64_t cols, int64_t depth, const in
 }
 
 static void multiply(operands o, int64_t rows, int64_t cols, int64_t depth) {
-    gemm(o, rows, cols, depth, FROM_ZERO, PRODUCT);
+    gemm(o, rows, cols, depth, FROM_NOTHING, PRODUCT);
 }
 static void multiply_add(operands o, int64_t rows, int64_t cols, int64_t depth) {
     gemm(o, rows, cols, depth, FROM_C, PRODUCT);
 }
 static void squared_distances(operands o, int64_t rows, int64_t cols, int64_t depth) {
-    gemm(o, rows, cols, depth, FROM_ZERO, SQUARED_DIFFERENCE);
+    gemm(o, rows, cols, depth, FROM_NOTHING, SQUARED_DIFFERENCE);
 }
 
 #endif

@@ -56,7 +56,7 @@ INLINE float squared_gap(const float *a, const float *b, int64_t d, float sign) 
 /* Whether so many pairs are close that exact differences are cheaper than repairing them one by one. */
 static int crowded(const fna_args *a, const head *it) {
     if (a->d <= NARROW) return 1;
-    int64_t pairs = at_most(a->n * a->m / 64, 256), close = 0;
+    int64_t pairs = at_most(a->n * a->m / 256, 64), close = 0;
     for (int64_t t = 0; t < pairs; t++) {
         const float *q = it->q + (t * 7919 % a->n) * a->q.row, *k = it->k + (t * 104729 % a->m) * a->k.row;
         float gap = squared_gap(q, k, a->d, 1.0f);
@@ -65,23 +65,35 @@ static int crowded(const fna_args *a, const head *it) {
     return close * 16 > pairs;
 }
 
+/* Blocks of BK keys, column by column; lanes beyond the last key are 0. */
 static void transpose_blocks(float *to, const float *from, int64_t row, int64_t m, int64_t width, const float *center) {
     for (int64_t j0 = 0; j0 < m; j0 += BK, to += width * BK) {
-        int64_t count = at_most(BK, m - j0);
-        for (int64_t j = 0; j < count; j += VL) {
-            int64_t lanes = at_most(VL, count - j);
-            const float *source = from + (j0 + j) * row;
-            for (int64_t c = 0; c < width; c++) {
-                float shift = center ? center[c] : 0.0f;
-                float *target = to + c * BK + j;
-                if (lanes == VL) {
-                    store(target, gather(source + c, row) - shift);
-                    continue;
-                }
-                for (int64_t l = 0; l < lanes; l++) target[l] = source[l * row + c] - shift;
-                for (int64_t l = lanes; l < VL; l++) target[l] = 0.0f;
-            }
+        int64_t count = at_most(BK, m - j0), whole = count / 4 * 4, c = 0;
+        const float *source = from + j0 * row;
+        for (; c + 4 <= width; c += 4) {
+            quad shift = {0};
+            if (center) shift = *(const quad_loose *)(center + c);
+            for (int64_t j = 0; j < whole; j += 4) transpose_4x4(to + c * BK + j, BK, source + j * row + c, row, shift);
+            for (int64_t j = whole; j < count; j++)
+                for (int64_t l = 0; l < 4; l++) to[(c + l) * BK + j] = source[j * row + c + l] - shift[l];
         }
+        for (; c < width; c++)
+            for (int64_t j = 0; j < count; j++) to[c * BK + j] = source[j * row + c] - (center ? center[c] : 0.0f);
+        for (c = 0; c < width; c++)
+            for (int64_t j = count; j < up(count, VL); j++) to[c * BK + j] = 0.0f;
+    }
+}
+
+/* Squared norms of the keys about their mean, read off the transposed blocks. */
+static void block_norms(const head *it, int64_t d) {
+    for (int64_t j = 0; j < it->keys; j += VL) {
+        const float *column = it->kt + j / BK * d * BK + j % BK;
+        vf sum = all(0.0f);
+        for (int64_t c = 0; c < d; c++) {
+            vf x = load(column + c * BK) - (it->direct ? it->center[c] : 0.0f);
+            sum += x * x;
+        }
+        store(it->norms + j, sum * it->unit);
     }
 }
 
@@ -109,10 +121,9 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     it->direct = crowded(a, it);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
     float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
-    it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale};
+    it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale, 2.0f * sqrtf(TINY * scale)};
     transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
-    for (int64_t j = 0; j < a->m; j++) it->norms[j] = it->unit * squared_gap(it->k + j * a->k.row, it->center, a->d, 1.0f);
-    for (int64_t j = a->m; j < it->keys; j++) it->norms[j] = 0.0f;
+    block_norms(it, a->d);
     if (!backward) {
         pad_rows(it->values, it->dvp, it->v, a->v.row, a->m, a->dv, NULL);
         return;
@@ -135,16 +146,24 @@ static void distances(const fna_args *a, const head *it, const float *queries, i
 /* The queries as `distances` wants them, their centred norms, and zeros in the rows up to `padded`. */
 static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t count, int64_t padded, float *queries,
                          float *norms) {
-    for (int64_t i = 0; i < padded; i++) {
-        float *to = queries + i * a->d;
-        const float *from = it->q + (i0 + i) * a->q.row;
-        if (i >= count)
-            memset(to, 0, sizeof(float) * (size_t)a->d);
-        else if (it->direct)
-            memcpy(to, from, sizeof(float) * (size_t)a->d);
-        else
-            for (int64_t c = 0; c < a->d; c++) to[c] = -2.0f * it->unit * (from[c] - it->center[c]);
-        norms[i] = i < count ? it->unit * squared_gap(from, it->center, a->d, 1.0f) : 0.0f;
+    const float factor = it->direct ? 1.0f : -2.0f * it->unit, shift = it->direct ? 0.0f : 1.0f;
+    memset(queries + count * a->d, 0, sizeof(float) * (size_t)((padded - count) * a->d));
+    for (int64_t i = 0; i < count; i++, queries += a->d) {
+        const float *from = it->q + (i0 + i) * a->q.row, *center = it->center;
+        vf sum = all(0.0f);
+        int64_t c = 0;
+        for (; c + VL <= a->d; c += VL) {
+            vf x = load(from + c), mean = load(center + c), gap = x - mean;
+            sum += gap * gap;
+            store(queries + c, (x - shift * mean) * factor);
+        }
+        float total = sum_lanes(sum);
+        for (; c < a->d; c++) {
+            float gap = from[c] - center[c];
+            total += gap * gap;
+            queries[c] = (from[c] - shift * center[c]) * factor;
+        }
+        norms[i] = it->unit * total;
     }
 }
 
@@ -152,24 +171,32 @@ static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t 
 static void repair(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s) {
     for (int64_t j = 0; j < at_most(cols, a->m - j0); j++) {
         const float *k = it->k + (j0 + j) * a->k.row;
-        if (!it->direct && s[j] < CLOSE * (norm + it->norms[j0 + j])) s[j] = it->unit * squared_gap(q, k, a->d, 1.0f);
+        if (!it->direct && s[j] < CLOSE * (norm + it->norms[j0 + j])) s[j] = it->unit * squared_gap(q, k, a->d, 1.0f) + TINY;
         if (a->sphere && s[j] > ANTIPODE) s[j] = -squared_gap(q, k, a->d, -1.0f) - TINY;
     }
 }
 
-/* Finishes one row of `distances`; for the gradient, returns whether some of its pairs are close or antipodal. */
+/* Finishes one row of `distances`; for the gradient, returns whether some of its pairs may be very close, or antipodal. */
 INLINE int finish_row(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s,
-                      const int gradient) {
-    if (it->direct && !a->sphere && !gradient) return 0;
+                      const int sphere, const int gradient) {
     const float *norms = it->norms + j0;
     vf closest = all(3e38f), farthest = all(0.0f);
-    for (int64_t j = 0; j < cols; j += VL) {
-        vf x = load(s + j), other = load(norms + j);
-        if (!it->direct) store(s + j, x = vmax(x + (other + norm), all(0.0f)));
-        closest = vmin(closest, x - CLOSE * other);
-        farthest = vmax(farthest, x);
+    if (!it->direct) {
+        for (int64_t j = 0; j < cols; j += VL) {
+            vf other = load(norms + j), x = vmax(load(s + j) + (other + norm), all(TINY));
+            store(s + j, x);
+            closest = vmin(closest, x - CLOSE * other);
+            if (sphere) farthest = vmax(farthest, x);
+        }
+    } else if (sphere || gradient) {
+        for (int64_t j = 0; j < cols; j += VL) {
+            vf x = load(s + j);
+            closest = vmin(closest, x - VERY_CLOSE * load(norms + j));
+            if (sphere) farthest = vmax(farthest, x);
+        }
     }
-    int close = any_less(closest, all(CLOSE * norm)), far = a->sphere && any_less(all(ANTIPODE), farthest);
+    int close = any_less(closest, all((it->direct ? VERY_CLOSE : CLOSE) * norm));
+    int far = sphere && any_less(all(ANTIPODE), farthest);
     if ((close && !it->direct) || far) repair(a, it, q, norm, j0, cols, s);
     return close || far;
 }

@@ -3,34 +3,28 @@
  *     power law   log2 C = -m log2(1 + r / kappa)
  *     Gaussian    log2 C = -(r / kappa)^2 log2(e)
  *
- * On R^d the distance is taken in units of kappa at once, r / kappa = sqrt(s / kappa^2): one rounding less, and the exponent
+ * s is at least TINY. On R^d the distance is taken in units of kappa at once, r / kappa = sqrt(s / kappa^2): one rounding less, and the exponent
  * multiplies each of them. On the unit sphere it is the angle of the chord sqrt(s). A negative s on the sphere means: -s is
  * the squared chord to the antipode, where s itself would have lost its digits. */
 #ifndef FNA_RADIAL_H
 #define FNA_RADIAL_H
 
-#include "vec.h"
+#include "gemm.h"
 
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
-/* below every distance two different floats of ordinary size can have, above what a square root turns into 0 */
-#define TINY 1e-30f
 /* 2^-100 is nothing beside the row's reference weight 1, and no product of it is a slow denormal */
 #define FLOOR -100.0f
 
 typedef struct {
     float kappa, per_kappa, exponent;
     float scale; /* s times this is in units of kappa^2 (1 on the sphere, where an angle is not a length) */
+    float zero;  /* a slope up to this is that of two equal tokens */
 } law;
 
 /* Everything below works on `u` vectors at once: each step of a polynomial waits for the last one, and the vectors fill
  * the time. */
 #define MAX_U 8
-#if defined(__AVX512F__)
-#define WIDE 6
-#else
-#define WIDE 3
-#endif
 #define EACH _Pragma("GCC unroll 8") for (int i = 0; i < u; i++)
 
 /* p = p * f + coefficient */
@@ -89,7 +83,7 @@ INLINE vf arc_per_chord(vf s) {
 /* The distance z in units of kappa, and what the chord rule needs to be differentiated: d z = (q - k) dq / slope / kappa^2
  * on R^d, and / slope / kappa on the sphere. */
 INLINE vf distance(vf s, law it, const int sphere, vf *slope) {
-    if (!sphere) return *slope = vsqrt(vmax(s * it.scale, all(TINY)));
+    if (!sphere) return *slope = vsqrt(s * it.scale);
     vi far = (vi)((s < 0.0f) | (s > 2.0f));
     vf near = vmax(vmin(choose((vi)(s < 0.0f), -s, s), 4.0f - s), all(TINY));
     vf chord = vsqrt(near);
@@ -105,7 +99,7 @@ INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf 
     if (!gaussian)
         scaled_log2_1p(s, -it.exponent, rest, u);
     else
-        EACH s[i] = (sphere ? s[i] * s[i] : vmax(s[i], all(0.0f)) * it.scale) * -LOG2_E + rest;
+        EACH s[i] = (sphere ? s[i] * s[i] : s[i] * it.scale) * -LOG2_E + rest;
 }
 
 #endif

@@ -91,11 +91,20 @@ INLINE float min_lane(vf v) {
 }
 #endif
 
-/* The lanes p[0], p[stride], p[2 stride], ... */
-INLINE vf gather(const float *p, int64_t stride) {
-    vf v;
-    for (int i = 0; i < VL; i++) v[i] = p[i * stride];
-    return v;
+/* Four lanes of any instruction set, to transpose with. */
+typedef float quad __attribute__((vector_size(16)));
+typedef float quad_loose __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* to[c * ld + r] = from[r * row + c] - shift[c] for four rows r and four columns c */
+INLINE void transpose_4x4(float *to, int64_t ld, const float *from, int64_t row, quad shift) {
+    quad a = *(const quad_loose *)from - shift, b = *(const quad_loose *)(from + row) - shift;
+    quad c = *(const quad_loose *)(from + 2 * row) - shift, d = *(const quad_loose *)(from + 3 * row) - shift;
+    quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    quad cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(quad_loose *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(quad_loose *)(to + ld) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    *(quad_loose *)(to + 2 * ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(quad_loose *)(to + 3 * ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
 }
 
 #endif

@@ -18,16 +18,24 @@ INLINE vf weigh_some(const float *s, float *p, const int32_t *lanes, law it, con
     return sum;
 }
 
+#define WEIGH(u)                                                                                       \
+    for (; j + u * VL <= cols; j += u * VL)                                                            \
+    sum += weigh_some(s + j, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
+
 /* Turns squared distances s into weights p (which may be the same place); returns their sum, lane by lane. */
 INLINE vf weigh(const float *s, float *p, int64_t cols, const int32_t *lanes, law it, const int gaussian,
                 const int sphere, float reference) {
     vf sum = all(0.0f), rest = all(-reference);
     int64_t j = 0;
-    for (; j + WIDE * VL <= cols; j += WIDE * VL)
-        sum += weigh_some(s + j, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, WIDE);
-    for (; j < cols; j += VL)
-        sum += weigh_some(s + j, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, 1);
+#if defined(__AVX512F__)
+    WEIGH(6);
+#endif
+    WEIGH(3);
+    WEIGH(2);
+    WEIGH(1);
     return sum;
 }
+
+#undef WEIGH
 
 #endif
