@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fna_lightning.attention.kernels import cpu_library, cpu_op  # noqa: F401 - importing cpu_op registers the operator
+from fna_lightning.attention.kernels import cpu_library
 from fna_lightning.attention.kernels.base import Call, Kernel
+from fna_lightning.attention.kernels.cpu_op import radial_attention
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -53,7 +54,7 @@ class Cpu(Kernel):
         seed = None
         if call.dropout:
             seed = torch.randint(2**62, (), dtype=torch.int64)
-        out, _ = torch.ops.fna_lightning.radial_attention(
+        out = radial_attention(
             q,
             k,
             v,

@@ -63,6 +63,8 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     return library, ""
 
 
+# a fact about the machine, not about the call: torch.compile asks once and does not trace it
+@torch.compiler.assume_constant_result
 def missing() -> str | None:
     """Return why the C kernel cannot be used, or None."""
     if os.environ.get(DISABLE, "") not in ("", "0"):

@@ -2,15 +2,22 @@
 
 Registered with ``torch.library``, so that ``torch.compile`` and ``torch.export`` carry it as one opaque node, with a
 shape rule and a derivative. Tensors are (batch, head, token, width) and float32.
+
+In eager mode ``radial_attention`` goes past the dispatcher: an operator with a derivative written in Python costs 0.3 ms a
+call forward and backward, the same ``autograd.Function`` 0.1 ms, and small shapes take hardly longer than that.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fna_lightning.attention.kernels import cpu_library as c
 
+NO_SECOND_DERIVATIVE = "the cpu kernel has no second derivative; use kernel='chunked' or 'reference' for that"
+# a subclass may have no memory of its own (fake tensors): that is the dispatcher's business
+PLAIN = (Tensor, nn.Parameter)
 LIBRARY = torch.library.Library("fna_lightning", "DEF")
 SETTINGS = "bool gaussian, bool sphere, bool causal, bool exclude_self, int offset, float dropout"
 LIBRARY.define(
@@ -119,6 +126,25 @@ def _backward(
     return grads
 
 
+class RadialAttention(torch.autograd.Function):
+    """The derivative of the operator, and its eager form."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+        return _forward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _save(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        # autograd leaves gradients on here only if the caller wants to differentiate them
+        if torch.is_grad_enabled():
+            raise NotImplementedError(NO_SECOND_DERIVATIVE)
+        return _derivative(_backward, ctx, grad)
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, mask, kappa, exponent, seed, *ctx.settings = inputs
     ctx.learned = kappa.requires_grad or exponent.requires_grad
@@ -126,18 +152,30 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.set_materialize_grads(False)
 
 
-def _derivative(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _derivative(backward: Callable[..., tuple[Tensor, ...]], ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 13
     q, k, v, mask, kappa, exponent, seed, out, stats = ctx.saved_tensors
-    backward = torch.ops.fna_lightning.radial_attention_backward
     grads = backward(grad, q, k, v, mask, kappa, exponent, seed, out, stats, *ctx.settings, ctx.learned)
     learned = grads[3:] if ctx.learned else (None, None)
     return *grads[:3], None, *learned, None, *(None,) * 6
 
 
+def _op_derivative(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    return _derivative(torch.ops.fna_lightning.radial_attention_backward, ctx, grad)
+
+
+def radial_attention(*inputs: Any) -> Tensor:
+    """Return the output of the operator for its arguments."""
+    if torch.compiler.is_compiling() or not all(type(x) in PLAIN for x in inputs[:3]):
+        return torch.ops.fna_lightning.radial_attention(*inputs)[0]
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs[:6]):
+        return RadialAttention.apply(*inputs)[0]
+    return _forward(*inputs)[0]
+
+
 def _no_second_derivative(ctx: Any, *_: Tensor) -> None:
-    raise NotImplementedError("the cpu kernel has no second derivative; use kernel='chunked' or 'reference' for that")
+    raise NotImplementedError(NO_SECOND_DERIVATIVE)
 
 
 LIBRARY.impl("radial_attention", _forward, "CPU")
@@ -151,6 +189,6 @@ torch.library.register_fake(
     lib=LIBRARY,
 )
 torch.library.register_autograd(
-    "fna_lightning::radial_attention", _derivative, setup_context=_save, lib=LIBRARY
+    "fna_lightning::radial_attention", _op_derivative, setup_context=_save, lib=LIBRARY
 )
 torch.library.register_autograd("fna_lightning::radial_attention_backward", _no_second_derivative, lib=LIBRARY)
