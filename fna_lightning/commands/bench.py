@@ -1,0 +1,33 @@
+"""Measure what this machine does, as ratios taken in one run.
+
+    fna-lightning bench attention --quick
+    fna-lightning bench attention --json attention.json --plot attention.png
+
+Each thing that can be measured is a module with ``add_arguments`` and ``run``, named in ``SUBJECTS``.
+"""
+
+import argparse
+from types import ModuleType
+
+from fna_lightning.commands import bench_attention
+
+SUBJECTS: dict[str, ModuleType] = {"attention": bench_attention}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add one sub-command for each subject."""
+    subjects = parser.add_subparsers(dest="subject", required=True, metavar="{" + ",".join(SUBJECTS) + "}")
+    for name, module in SUBJECTS.items():
+        text = module.__doc__ or ""
+        subject = subjects.add_parser(
+            name,
+            help=text.splitlines()[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(subject)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the chosen subject."""
+    return SUBJECTS[args.subject].run(args)
