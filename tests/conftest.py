@@ -9,11 +9,15 @@ from pathlib import Path
 
 import lightning  # noqa: F401 - its log handler keeps the stderr of its import, which must not be one test's
 import pytest
+import torch
 from hypothesis import settings
 
 # torch's first call takes longer than hypothesis's deadline of 200 ms
 settings.register_profile("fna", deadline=None, max_examples=25, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("fna")
+
+# the problems are small: more threads would only wait for each other, and for whatever else the machine does
+torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
 
