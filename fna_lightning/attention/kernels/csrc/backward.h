@@ -61,12 +61,14 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
 /* Adds to the derivatives by the exponent and by kappa; after `differentiate`. */
 static void learn(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t cols) {
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
+    /* any constant may be added, the gradients of a row sum to 0: that of the reference makes the terms small */
+    float reference = w->reference[i];
+    float usual = a->gaussian ? reference / -LOG2_E : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = distance(squared, it->law, a->sphere, &slope);
-        by_kappa += grad * (a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f));
-        /* any constant may be added, the gradients of a row sum to 0: this one makes the terms small */
-        scaled_log2_1p(z, -it->law.exponent, all(-w->reference[i]), 1);
+        by_kappa += grad * ((a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - usual);
+        scaled_log2_1p(z, -it->law.exponent, all(-reference), 1);
         by_exponent += grad * z[0];
     }
     w->exponent += sum_lanes(by_exponent);
