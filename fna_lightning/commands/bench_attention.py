@@ -3,9 +3,9 @@
     fna-lightning bench attention --quick
     fna-lightning bench attention --json attention.json --plot attention.png
 
-Everything takes turns in one run. Each competitor is compared with the float64 truth, forward and every gradient, before
-any of its times is taken. Memory is the peak growth of one forward and backward step beyond its inputs, output and
-gradients, each in a process of its own.
+Everything takes turns in one run. Each competitor is compared with the float64 truth, forward and every gradient,
+before any of its times is taken. Memory is the peak growth of one forward and backward step beyond its inputs, output
+and gradients, each in a process of its own.
 """
 
 import argparse
@@ -143,9 +143,10 @@ def _competitors() -> dict[str, Competitor]:
             attention = make(kernel=name)
             call = Call(attention, sample, sample, sample, attention.visibility(sample, sample, None), 0.0)
             # beside the attention itself, the slow ways show nothing new
-            if kernel.unavailable() or kernel.refusal(call) or (label != "FNA" and name in ("chunked", "reference")):
+            slow = name in ("chunked", "reference")
+            if kernel.unavailable() or kernel.refusal(call) or (slow and label != "FNA"):
                 continue
-            found[f"{label}, {name}"] = Competitor(attention, partial(called, attention), name in ("chunked", "reference"))
+            found[f"{label}, {name}"] = Competitor(attention, partial(called, attention), slow)
     return found
 
 
@@ -171,7 +172,9 @@ def check(name: str, shape: Shape) -> dict[str, float]:
     errors = {"output": gaps[0], "gradient": max(gaps[1:])}
     for what, bound in (it.tolerance or TOLERANCE).items():
         if not errors[what] <= bound:
-            raise RuntimeError(f"{name} at {shape}: {what} is wrong by {errors[what]:.1e}, allowed is {bound:.0e}; not timed")
+            raise RuntimeError(
+                f"{name} at {shape}: {what} is wrong by {errors[what]:.1e}, allowed is {bound:.0e}; not timed"
+            )
     return errors
 
 

@@ -14,8 +14,8 @@ from fna_lightning.version import VERSION
 def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, rounds: int) -> dict[str, float]:
     """Return the least seconds of each function: what is left when nothing else disturbs the machine.
 
-    They are called in turn, so that a disturbance hits all of them alike, until every one has had ``rounds`` turns or the
-    time is up. The first round is not counted, one more always is, and three if they fit into twice the time.
+    They are called in turn, so that a disturbance hits all of them alike, until every one has had ``rounds`` turns or
+    the time is up. The first round is not counted, one more always is, and three if they fit into twice the time.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     began = time.perf_counter()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from fna_lightning.attention import Fractional
 from fna_lightning.attention.kernels import available_kernels
@@ -68,20 +69,15 @@ def test_every_competitor_is_right(name) -> None:
         assert set(errors) == {"output", "gradient"}
 
 
-@pytest.mark.parametrize(("wrong", "what"), [(lambda out: out * 1.001, "output"), (lambda out: out + 0 * out.detach(), None)])
-def test_a_wrong_competitor_is_not_timed(monkeypatch, wrong, what) -> None:
+def test_a_wrong_competitor_is_not_timed(monkeypatch) -> None:
     right = COMPETITORS["FNA, reference"]
-    bent = replace(right, attend=lambda *args: wrong(right.attend(*args)))
-    monkeypatch.setitem(COMPETITORS, "bent", bent)
-    if what is None:
-        check("bent", SMALL[0])
-        return
-    with pytest.raises(RuntimeError, match=f"bent at ViT 1x2x20x8: {what} is wrong by .*; not timed"):
+    monkeypatch.setitem(COMPETITORS, "bent", replace(right, attend=lambda *args: 1.001 * right.attend(*args)))
+    with pytest.raises(RuntimeError, match=r"bent at ViT 1x2x20x8: output is wrong by .*; not timed"):
         check("bent", SMALL[0])
 
 
 def test_a_wrong_gradient_is_not_timed(monkeypatch) -> None:
-    def attend(q, k, v, causal):
+    def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         return Fractional(1.2, kernel="reference")(q, k.detach() + 0.5 * (k - k.detach()), v, is_causal=causal)
 
     monkeypatch.setitem(COMPETITORS, "bent", Competitor(Fractional(1.2), attend))
@@ -113,7 +109,7 @@ def test_memory_grows_with_the_weights_that_are_stored() -> None:
 
 
 def test_memory_of_nothing_known_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="memory of nobody at .* failed"):
+    with pytest.raises(RuntimeError, match=r"memory of nobody at .* failed"):
         growth("nobody", (1, 1, 8, 8), threads=1)
 
 

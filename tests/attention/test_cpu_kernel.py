@@ -400,7 +400,8 @@ def test_every_instruction_set_gives_the_same(isa) -> None:
         "    x = [torch.randn(1, 2, 130, d, generator=g) for _ in range(4)]; both = []\n"
         "    for kernel, dtype in (('cpu', torch.float32), ('reference', torch.float64)):\n"
         "        kind.kernel = kernel; leaves = [t.to(dtype).requires_grad_() for t in x[:3]]\n"
-        "        out = kind(*leaves, is_causal=True); both.append([out, *torch.autograd.grad(out, leaves, x[3].to(dtype))])\n"
+        "        out = kind(*leaves, is_causal=True)\n"
+        "        both.append([out, *torch.autograd.grad(out, leaves, x[3].to(dtype))])\n"
         "    worst = max(worst, *(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*both)))\n"
         "print(worst)\n"
     )
@@ -416,7 +417,7 @@ def test_it_can_be_switched_off(monkeypatch) -> None:
     assert available_kernels()["cpu"] == "switched off by the environment variable FNA_DISABLE_CPU_KERNEL"
     auto, named = Fractional(1.2), Fractional(1.2, kernel="cpu")
     assert choose(Call(auto, q, k, v, auto.visibility(q, k, None), 0.0)).name == "chunked"
-    with pytest.raises(RuntimeError, match="'cpu' cannot run here: switched off .* one of chunked"):
+    with pytest.raises(RuntimeError, match=r"'cpu' cannot run here: switched off .* one of chunked"):
         named(q, k, v)
 
 

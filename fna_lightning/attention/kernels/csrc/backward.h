@@ -166,8 +166,7 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
     float unit = per_pull(a, it);
     float *to = a->grad_q.data + it->b * a->grad_q.batch + it->h * a->grad_q.head + i0 * a->grad_q.row;
     for (int64_t i = 0; i < count; i++, to += a->grad_q.row)
-        for (int64_t c = 0; c < a->d; c++)
-            to[c] = unit * (w->centered[i * it->dp + c] * w->row_sums[i] - w->grad_q[i * it->dp + c]);
+        combine_row(to, unit, w->centered + i * it->dp, w->row_sums[i], w->grad_q + i * it->dp, a->d);
 }
 
 /* Writes the gradients of keys and values of one task, to their place or to be added up later. */
@@ -176,8 +175,8 @@ static void finish_keys(const fna_args *a, const head *it, backward_space *w, fl
     float unit = per_pull(a, it);
     for (int64_t j = 0; j < a->m; j++) {
         const float *k = it->rows + j * it->dp, *gk = w->grad_k + j * it->dp, *gv = w->grad_v + j * it->dvp;
-        for (int64_t c = 0; c < a->d; c++) grad_k[j * k_row + c] = unit * (k[c] * w->column_sums[j] - gk[c]);
-        for (int64_t c = 0; c < a->dv; c++) grad_v[j * v_row + c] = gv[c];
+        combine_row(grad_k + j * k_row, unit, k, w->column_sums[j], gk, a->d);
+        copy_row(grad_v + j * v_row, gv, a->dv);
     }
 }
 
