@@ -3,9 +3,9 @@
     fna-lightning bench attention --quick
     fna-lightning bench attention --json attention.json --plot attention.png
 
-Everything takes turns in one run. Each competitor is compared with the float64 truth, forward and every gradient, before
-any of its times is taken. Memory is the peak growth of one forward and backward step beyond its inputs, output and
-gradients, each in a process of its own.
+Everything takes turns in one run. Each competitor is compared with the float64 truth, forward and every gradient,
+before any of its times is taken. Memory is the peak growth of one forward and backward step beyond its inputs, output
+and gradients, each in a process of its own.
 """
 
 import argparse
@@ -35,7 +35,7 @@ TOLERANCE = {"output": 1e-5, "gradient": 1e-4}
 PLAIN_TOLERANCE = {"output": 1e-3, "gradient": 1e-2}
 # the truth is a float64 matrix of all pairs: it is computed for this many tokens of one head
 CHECKED_LENGTH = 1024
-# weights in memory at once, in competitors that store them: 1 GB
+# pairs of a call in competitors that store a weight for each, 1 GB; in a quick run a 64th of it
 MOST_WEIGHTS = 2**28
 
 
@@ -79,19 +79,19 @@ class Competitor:
     Args:
         attention: what it computes; its float64 reference is the truth.
         attend: how, as a function of q, k, v and whether it is causal.
-        stores_weights: whether it needs memory for every pair.
+        slow: whether it needs memory for every pair, or as long as if it did.
         tolerance: the error it may have.
     """
 
     attention: Attention
     attend: Callable[[Tensor, Tensor, Tensor, bool], Tensor]
-    stores_weights: bool = False
+    slow: bool = False
     tolerance: dict[str, float] | None = None
 
-    def can(self, shape: Shape) -> bool:
-        """Return whether the shape fits into memory."""
+    def can(self, shape: Shape, *, quick: bool) -> bool:
+        """Return whether the shape fits into memory and patience."""
         pairs = shape.batch * shape.heads * shape.length**2
-        return pairs <= MOST_WEIGHTS or not self.stores_weights
+        return pairs <= (MOST_WEIGHTS // 64 if quick else MOST_WEIGHTS) or not self.slow
 
 
 def fused_dot_product(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
@@ -125,11 +125,11 @@ def _competitors() -> dict[str, Competitor]:
 
     found = {
         BASE: Competitor(DotProduct(), fused_dot_product),
-        EAGER: Competitor(DotProduct(), eager_dot_product, stores_weights=True),
+        EAGER: Competitor(DotProduct(), eager_dot_product, slow=True),
         PLAIN: Competitor(
             Fractional(ALPHA),
             partial(plain_fna, kappa=Fractional(ALPHA).scale),
-            stores_weights=True,
+            slow=True,
             tolerance=PLAIN_TOLERANCE,
         ),
     }
@@ -143,9 +143,10 @@ def _competitors() -> dict[str, Competitor]:
             attention = make(kernel=name)
             call = Call(attention, sample, sample, sample, attention.visibility(sample, sample, None), 0.0)
             # beside the attention itself, the slow ways show nothing new
-            if kernel.unavailable() or kernel.refusal(call) or (label != "FNA" and name in ("chunked", "reference")):
+            slow = name in ("chunked", "reference")
+            if kernel.unavailable() or kernel.refusal(call) or (slow and label != "FNA"):
                 continue
-            found[f"{label}, {name}"] = Competitor(attention, partial(called, attention), name == "reference")
+            found[f"{label}, {name}"] = Competitor(attention, partial(called, attention), slow)
     return found
 
 
@@ -171,7 +172,9 @@ def check(name: str, shape: Shape) -> dict[str, float]:
     errors = {"output": gaps[0], "gradient": max(gaps[1:])}
     for what, bound in (it.tolerance or TOLERANCE).items():
         if not errors[what] <= bound:
-            raise RuntimeError(f"{name} at {shape}: {what} is wrong by {errors[what]:.1e}, allowed is {bound:.0e}; not timed")
+            raise RuntimeError(
+                f"{name} at {shape}: {what} is wrong by {errors[what]:.1e}, allowed is {bound:.0e}; not timed"
+            )
     return errors
 
 
@@ -204,7 +207,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to this file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write time and memory against n to this PNG")
     parser.add_argument("--threads", type=int, default=None, help="threads to use; PyTorch's own choice if not given")
-    parser.add_argument("--seconds", type=float, default=None, help="time for each shape and direction (10, quick: 1.5)")
+    parser.add_argument("--seconds", type=float, default=None, help="time for each shape and direction (10, quick: 1)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -214,15 +217,13 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--threads must be at least 1, got {args.threads}")
         torch.set_num_threads(args.threads)
     shapes = QUICK_SHAPES if args.quick else SHAPES
-    seconds = args.seconds if args.seconds is not None else 1.5 if args.quick else 10.0
+    seconds = args.seconds if args.seconds is not None else 1.0 if args.quick else 10.0
     about = machine()
     print(", ".join(f"{name}: {value}" for name, value in about.items()))
-    print(f"float32, alpha = {ALPHA} unless said; median times; x is the ratio to {BASE!r} in the same run")
+    print(f"float32, alpha = {ALPHA} unless said; best times; x is the ratio to {BASE!r} in the same run")
     rows: list[dict[str, object]] = []
     for shape in shapes:
-        # chunked needs minutes where the others need seconds
-        slow = {"FNA, chunked"} if shape.length > 4096 else set()
-        names = [name for name, it in COMPETITORS.items() if it.can(shape) and name not in slow]
+        names = [name for name, it in COMPETITORS.items() if it.can(shape, quick=args.quick)]
         _progress(f"{shape}: {len(names)} competitors")
         measured = measure(shape, names, seconds)
         rows += measured

@@ -1,7 +1,7 @@
 """How much memory one training step of an attention needs, measured in a process of its own.
 
-The parent asks ``growth``; the child runs ``main``: it makes the inputs, lets a small step load everything that is loaded
-once, sets the peak back and takes the step. What the output and the gradients occupy is not counted.
+The parent asks ``growth``; the child runs ``main``: it lets a small step load everything that is loaded once, makes the
+inputs, sets the peak back and takes the step. What the output and the gradients occupy is not counted.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Exact attention on the processor in one pass over the keys, in C: the power law at the price of a dot product.
 
-Weights are never stored: the forward pass keeps two numbers a row, the backward pass computes the weights again. float16
-and bfloat16 are computed in float32. float64 is left to the ``chunked`` kernel.
+Weights are never stored: the forward pass keeps two numbers a row, the backward pass computes the weights again.
+float16 and bfloat16 are computed in float32. float64 is left to the ``chunked`` kernel.
 """
 
 import torch

@@ -3,13 +3,13 @@
     q' = [-2 q, |q|^2, 1],  k' = [k, 1, |k|^2]        q'.k' = |q - k|^2
     score_mod(s) = -(d_M + alpha) log(1 + sqrt(s) / kappa)
 
-The tokens are centred on the mean key before, and distances below the rounding of that sum count as 0. bfloat16 has eight
-bits of mantissa, so there the norms are carried by three coordinates each, and the tokens stay as they are. FlexAttention
-wants head widths of 16 at least: narrower ones are padded with zeros.
+The tokens are centred on the mean key before, and distances below the rounding of that sum count as 0. bfloat16 has
+eight bits of mantissa, so there the norms are carried by three coordinates each, and the tokens stay as they are.
+FlexAttention wants head widths of 16 at least: narrower ones are padded with zeros.
 
-What is tested and what is not: the forward pass is compared with the float64 truth on the processor, where FlexAttention
-runs uncompiled. Nothing here has been run or timed on a GPU: neither the compiled kernel, nor its backward pass, nor that
-it is faster than ``chunked`` there.
+What is tested and what is not: the forward pass is compared with the float64 truth on the processor, where
+FlexAttention runs uncompiled. Nothing here has been run or timed on a GPU: neither the compiled kernel, nor its
+backward pass, nor that it is faster than ``chunked`` there.
 """
 
 from collections.abc import Callable

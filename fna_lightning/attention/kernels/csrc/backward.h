@@ -61,12 +61,14 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
 /* Adds to the derivatives by the exponent and by kappa; after `differentiate`. */
 static void learn(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t cols) {
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
+    /* any constant may be added, the gradients of a row sum to 0: that of the reference makes the terms small */
+    float reference = w->reference[i];
+    float usual = a->gaussian ? reference / -LOG2_E : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = distance(squared, it->law, a->sphere, &slope);
-        by_kappa += grad * (a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f));
-        /* any constant may be added, the gradients of a row sum to 0: this one makes the terms small */
-        scaled_log2_1p(z, -it->law.exponent, all(-w->reference[i]), 1);
+        by_kappa += grad * ((a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - usual);
+        scaled_log2_1p(z, -it->law.exponent, all(-reference), 1);
         by_exponent += grad * z[0];
     }
     w->exponent += sum_lanes(by_exponent);
@@ -164,8 +166,7 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
     float unit = per_pull(a, it);
     float *to = a->grad_q.data + it->b * a->grad_q.batch + it->h * a->grad_q.head + i0 * a->grad_q.row;
     for (int64_t i = 0; i < count; i++, to += a->grad_q.row)
-        for (int64_t c = 0; c < a->d; c++)
-            to[c] = unit * (w->centered[i * it->dp + c] * w->row_sums[i] - w->grad_q[i * it->dp + c]);
+        combine_row(to, unit, w->centered + i * it->dp, w->row_sums[i], w->grad_q + i * it->dp, a->d);
 }
 
 /* Writes the gradients of keys and values of one task, to their place or to be added up later. */
@@ -174,8 +175,8 @@ static void finish_keys(const fna_args *a, const head *it, backward_space *w, fl
     float unit = per_pull(a, it);
     for (int64_t j = 0; j < a->m; j++) {
         const float *k = it->rows + j * it->dp, *gk = w->grad_k + j * it->dp, *gv = w->grad_v + j * it->dvp;
-        for (int64_t c = 0; c < a->d; c++) grad_k[j * k_row + c] = unit * (k[c] * w->column_sums[j] - gk[c]);
-        for (int64_t c = 0; c < a->dv; c++) grad_v[j * v_row + c] = gv[c];
+        combine_row(grad_k + j * k_row, unit, k, w->column_sums[j], gk, a->d);
+        copy_row(grad_v + j * v_row, gv, a->dv);
     }
 }
 

@@ -127,7 +127,7 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
         float sum = sum_lanes(load(w->sums + i * VL)), inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
         stats[2 * i] = w->rows[i].reference;
         stats[2 * i + 1] = inverse;
-        for (int64_t c = 0; c < a->dv; c++) to[c] = w->out[i * it->dvp + c] * inverse;
+        scale_row(to, w->out + i * it->dvp, inverse, a->dv);
     }
 }
 

@@ -101,9 +101,9 @@ static void pad_rows(float *to, int64_t padded, const float *from, int64_t row, 
                      const float *center) {
     for (int64_t j = 0; j < count; j++, to += padded, from += row) {
         if (center)
-            for (int64_t c = 0; c < width; c++) to[c] = from[c] - center[c];
+            shift_row(to, from, center, width);
         else
-            memcpy(to, from, sizeof(float) * (size_t)width);
+            copy_row(to, from, width);
         for (int64_t c = width; c < padded; c++) to[c] = 0.0f;
     }
 }
@@ -115,9 +115,8 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     it->v = a->v.data + it->b * a->v.batch + it->h * a->v.head;
     float kappa = a->kappa[it->h];
     memset(it->center, 0, sizeof(float) * (size_t)a->d);
-    for (int64_t j = 0; j < a->m; j++)
-        for (int64_t c = 0; c < a->d; c++) it->center[c] += it->k[j * a->k.row + c];
-    for (int64_t c = 0; c < a->d; c++) it->center[c] /= (float)a->m;
+    for (int64_t j = 0; j < a->m; j++) add_row(it->center, it->k + j * a->k.row, a->d);
+    scale_row(it->center, it->center, 1.0f / (float)a->m, a->d);
     it->direct = crowded(a, it);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
     float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);

@@ -91,6 +91,25 @@ INLINE float min_lane(vf v) {
 }
 #endif
 
+/* Rows of any width, vector by vector; written out because the compiler cannot know that they do not overlap. */
+#define ROW(width, vector, scalar)                          \
+    do {                                                    \
+        int64_t c = 0;                                      \
+        for (; c + VL <= (width); c += VL) store(to + c, vector); \
+        for (; c < (width); c++) to[c] = scalar;            \
+    } while (0)
+
+INLINE void add_row(float *to, const float *x, int64_t width) { ROW(width, load(to + c) + load(x + c), to[c] + x[c]); }
+INLINE void copy_row(float *to, const float *x, int64_t width) { ROW(width, load(x + c), x[c]); }
+INLINE void scale_row(float *to, const float *x, float by, int64_t width) { ROW(width, load(x + c) * by, x[c] * by); }
+INLINE void shift_row(float *to, const float *x, const float *by, int64_t width) {
+    ROW(width, load(x + c) - load(by + c), x[c] - by[c]);
+}
+/* to = unit * (x * factor - y) */
+INLINE void combine_row(float *to, float unit, const float *x, float factor, const float *y, int64_t width) {
+    ROW(width, (load(x + c) * factor - load(y + c)) * unit, (x[c] * factor - y[c]) * unit);
+}
+
 /* Four lanes of any instruction set, to transpose with. */
 typedef float quad __attribute__((vector_size(16)));
 typedef float quad_loose __attribute__((vector_size(16), aligned(4), may_alias));
