@@ -1,0 +1,111 @@
+"""Eigenvalues of the walk and its spectral gap: how fast information mixes."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fna_lightning.graph.checks import check_walks
+from fna_lightning.graph.krylov import largest_modulus
+from fna_lightning.graph.reversible import balance, stationary
+
+METHODS = ("auto", "exact", "reversible", "iterative")
+TOLERANCE = 1e-6
+SMALL = 64
+# beyond this basis all eigenvalues of a symmetric matrix are as cheap
+SYMMETRIC_BASIS = 32
+
+
+def spectral_gap(weights: Tensor, lengths: Tensor | None = None, *, method: str = "auto") -> Tensor:
+    """Return 1 - |lambda_2| of each walk, with lambda_2 the eigenvalue of second largest modulus.
+
+    Eigenvalues of a walk that is not reversible are complex; the modulus is what bounds the speed of mixing. A
+    sequence of one token is mixed before it starts: its gap is 1. Uniform attention has gap 1 too, so read
+    ``row_entropy`` beside it.
+
+    Args:
+        weights: (..., n, n) row-stochastic; a row of zeros is an error.
+        lengths: real tokens of each sequence, see ``check_walks``.
+        method: "exact" takes all eigenvalues of the matrix as it is; "reversible" those of the symmetric form, an error
+            when detailed balance does not hold; "iterative" finds the second one alone, within 1e-6, and takes all of
+            them when its residual says it has not; "auto" is "exact" up to 64 tokens and "iterative" beyond.
+
+    Returns:
+        float64 of the leading shape.
+
+    Example:
+        >>> spectral_gap(torch.full((4, 4), 0.25)).item()
+        1.0
+    """
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+    walks = check_walks(weights, lengths)
+
+    def gap(block: Tensor) -> Tensor:
+        if block.size(-1) == 1:
+            return torch.ones(len(block))
+        if method == "exact" or (method == "auto" and block.size(-1) <= SMALL):
+            return 1.0 - torch.linalg.eigvals(block).abs().topk(2).values[:, 1]
+        second = _reversible if method == "reversible" else _iterative
+        return 1.0 - torch.tensor([second(walk) for walk in block], dtype=torch.float64)
+
+    return walks.scalars(gap).clamp(0.0, 1.0)
+
+
+def spectrum(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Return the (..., n) complex eigenvalues of each walk, largest modulus first; NaN beyond its length."""
+    walks = check_walks(weights, lengths)
+    result = torch.full(walks.matrices.shape[:2], torch.nan, dtype=torch.complex128)
+    for where, block in walks.blocks():
+        values = torch.linalg.eigvals(block)
+        result[where, : block.size(-1)] = values.gather(-1, values.abs().argsort(dim=-1, descending=True, stable=True))
+    return walks.restore(result)
+
+
+def _reversible(walk: Tensor) -> float:
+    symmetric, _, departure = balance(walk)
+    if departure > TOLERANCE:
+        raise ValueError(
+            f"the walk is {departure:.3g} from detailed balance, method 'reversible' allows {TOLERANCE:g}; "
+            "use method='iterative' or 'exact' (only tied queries and keys give a reversible walk)"
+        )
+    return _second_of_symmetric(symmetric)
+
+
+def _second_of_symmetric(symmetric: Tensor) -> float:
+    return torch.linalg.eigvalsh(symmetric).abs().topk(2).values[1].item()
+
+
+def _iterative(walk: Tensor) -> float:
+    """Return |lambda_2| of one walk, deflated so that it comes first."""
+    root = _root_of_balance(walk)
+    if root is not None:
+        similar = walk * root[:, None] / root
+        modulus, error = largest_modulus(
+            torch.addr(similar, root, root, alpha=-1.0).numpy(),
+            symmetric=True,
+            tolerance=TOLERANCE / 2,
+            basis=SYMMETRIC_BASIS,
+        )
+        return modulus if error <= TOLERANCE / 2 else _second_of_symmetric(similar)
+    # A - 1 w' with w'1 = 1 has the eigenvalues of A, only 1 becomes 0 (Brauer), for any w: no pi is needed
+    deflated = walk - walk.mean(dim=0)
+    modulus, error = largest_modulus(deflated.numpy(), symmetric=False, tolerance=TOLERANCE)
+    return modulus if error <= TOLERANCE else torch.linalg.eigvals(walk).abs().topk(2).values[1].item()
+
+
+def _root_of_balance(walk: Tensor) -> Tensor | None:
+    """Return sqrt(pi) if the walk is in detailed balance within TOLERANCE / 10, and None when that is not quickly seen.
+
+    The mean of |K x|^2 over random x is the squared Frobenius norm of K: a few products, where writing out the
+    antisymmetric part costs as much as the iteration itself.
+    """
+    pi = stationary(walk, any_graph=False)
+    if pi is None or (pi @ walk - pi).abs().sum() > TOLERANCE:
+        return None
+    root = pi.sqrt()
+    x = torch.randn(len(walk), 8, generator=torch.Generator().manual_seed(0), dtype=walk.dtype)
+    there = root[:, None] * (walk @ (x / root[:, None]))
+    back = (walk.mT @ (x * root[:, None])) / root[:, None]
+    departure = torch.dist(there, back).item() / (2 * math.sqrt(x.size(1)))
+    return root if departure <= TOLERANCE / 10 else None
