@@ -33,7 +33,7 @@ class Walks:
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (indices, blocks) for each length that occurs: which matrices have it, and their real tokens.
 
-        Blocks are float64; stochastic ones are normalised again, which repairs rounding only.
+        Blocks are float64. Stochastic ones are normalised again, which repairs rounding only, and are copies.
         """
         for length in self.lengths.unique().tolist():
             where = (self.lengths == length).nonzero()[:, 0]
@@ -42,7 +42,10 @@ class Walks:
             block = chosen[:, :length, :length].to("cpu", torch.float64)
             sums = block.sum(dim=-1, keepdim=True)
             self._check_values(block, sums, where)
-            yield where, block / sums if self.stochastic else block
+            if self.stochastic:
+                # in place where the conversion has made a copy: a pass over fresh memory costs more than the division
+                block = block / sums if block.data_ptr() == chosen.data_ptr() else block.div_(sums)
+            yield where, block
 
     def scalars(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
         """Return ``measure`` of every matrix, a function from (m, length, length) blocks to m numbers."""

@@ -75,7 +75,7 @@ def _count(parent: NDArray[np.int32]) -> Hops:
     """Return how many steps up its row's tree of parents each node is from the root; parents of roots are negative."""
     rows, nodes = np.nonzero(parent >= 0)
     hops = np.zeros(parent.shape, dtype=np.int32)
-    at = nodes
+    at: NDArray[np.integer] = nodes
     while len(rows):
         hops[rows, nodes] += 1
         at = parent[rows, at]

@@ -15,24 +15,8 @@ from torch import Tensor
 
 # far above the smallest positive number of float32, below which weights lose their relative precision
 WELL_RESOLVED = 1e-30
-
-
-def stationary(walk: Tensor, *, any_graph: bool = True) -> Tensor | None:
-    """Return the distribution an (n, n) walk must have *if* it is in detailed balance, from ratios of its weights.
-
-    A hub that exchanges weight with every token gives all ratios pi_j / pi_i = A_ij / A_ji at once. Without one they
-    are taken along a spanning tree, or None is returned if not ``any_graph``.
-    """
-    weakest = walk.amin(dim=-1)
-    hub = int(weakest.argmax())
-    if weakest[hub] > WELL_RESOLVED and walk[:, hub].amin() > WELL_RESOLVED:
-        log_pi = (walk[hub] / walk[:, hub]).log()
-    elif any_graph:
-        log_pi = _along_tree(walk)
-    else:
-        return None
-    # a step of the walk changes nothing but the rounding of single ratios, which it averages away
-    return log_pi.softmax(dim=0) @ walk
+# an edge of this weight without its reverse, as in causal attention, settles that there is no balance
+ONE_WAY = 1e-4
 
 
 def balance(walk: Tensor) -> tuple[Tensor, Tensor, float]:
@@ -42,12 +26,24 @@ def balance(walk: Tensor) -> tuple[Tensor, Tensor, float]:
     further than this from one of S (Bauer and Fike). It is rounding for a reversible walk, and of the size of the
     weights, or infinite, for others.
     """
-    pi = stationary(walk)
-    assert pi is not None
+    if (walk * (walk.mT == 0)).amax() > ONE_WAY:
+        return walk, walk.mean(dim=0), math.inf
+    # a step of the walk changes nothing but the rounding of single ratios, which it averages away
+    pi = _ratios(walk).softmax(dim=0) @ walk
     scale = pi.sqrt()
     similar = walk * scale[:, None] / scale
     departure = torch.dist(similar, similar.mT).item() / 2
     return (similar + similar.mT) / 2, pi, math.inf if math.isnan(departure) else departure
+
+
+def _ratios(walk: Tensor) -> Tensor:
+    """Return log pi up to a constant, if the walk is in detailed balance."""
+    weakest = walk.amin(dim=-1)
+    hub = int(weakest.argmax())
+    # a hub that exchanges weight with every token gives all ratios pi_j / pi_i = A_ij / A_ji at once
+    if weakest[hub] > WELL_RESOLVED and walk[:, hub].amin() > WELL_RESOLVED:
+        return (walk[hub] / walk[:, hub]).log()
+    return _along_tree(walk)
 
 
 def _along_tree(walk: Tensor) -> Tensor:
