@@ -131,4 +131,4 @@ def check_lengths(lengths: Tensor | None, shape: torch.Size, n: int) -> Tensor:
             f"lengths of shape {tuple(lengths.shape)} do not fit weights with leading shape {tuple(shape)}; "
             "their dimensions must be the first of the leading ones"
         )
-    return lengths.reshape(*lengths.shape, *[1] * missing).expand(shape).reshape(-1)
+    return lengths.reshape(lengths.shape + (1,) * missing).expand(shape).reshape(-1)

@@ -126,8 +126,8 @@ def _stationary_of_any(walk: Tensor) -> Tensor:
 
 def _sorted_eigenvectors(symmetric: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(symmetric)
-    # among eigenvalues of one modulus the positive come first, so that 1 precedes -1
-    order = values.flip(0).abs().argsort(descending=True, stable=True)
-    values, vectors = values.flip(0)[order], vectors.flip(1)[:, order]
+    # eigenvalues of one modulus up to rounding: the positive first, so that 1 precedes -1
+    order = (values.abs() + 1e-12 * values.sign()).argsort(descending=True)
+    values, vectors = values[order], vectors[:, order]
     peak = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
     return values, vectors * peak.sign()

@@ -1,5 +1,6 @@
 """Eigenvalues of the walk and its spectral gap: how fast information mixes."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,9 +40,9 @@ def spectral_gap(weights: Tensor, lengths: Tensor | None = None, *, method: str 
 
     def gap(block: Tensor) -> Tensor:
         if block.size(-1) == 1:
-            return torch.ones(len(block))
+            return block.new_ones(len(block))
         if method == "exact" or (method == "auto" and block.size(-1) <= SMALL):
-            return 1.0 - torch.linalg.eigvals(block).abs().topk(2).values[:, 1]
+            return 1.0 - _eigenvalues(block).abs().topk(2).values[:, 1]
         second = _reversible if method == "reversible" else _iterative
         return 1.0 - torch.tensor([second(walk) for walk in block], dtype=torch.float64)
 
@@ -53,9 +54,14 @@ def spectrum(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
     walks = check_walks(weights, lengths)
     result = torch.full(walks.matrices.shape[:2], torch.nan, dtype=torch.complex128)
     for where, block in walks.blocks():
-        values = torch.linalg.eigvals(block)
+        values = _eigenvalues(block)
         result[where, : block.size(-1)] = values.gather(-1, values.abs().argsort(dim=-1, descending=True, stable=True))
     return walks.restore(result)
+
+
+def _eigenvalues(block: Tensor) -> Tensor:
+    """Return all eigenvalues by numpy: torch's own give up on a uniform matrix of, for one, 80 tokens."""
+    return torch.from_numpy(np.linalg.eigvals(block.numpy())).to(torch.complex128)
 
 
 def _reversible(walk: Tensor) -> float:
@@ -86,4 +92,4 @@ def _iterative(walk: Tensor) -> float:
     symmetric, _, departure = balance(walk)
     if departure <= TOLERANCE:
         return _second_of_symmetric(symmetric)
-    return torch.linalg.eigvals(walk).abs().topk(2).values[1].item()
+    return _eigenvalues(walk).abs().topk(2).values[1].item()

@@ -16,7 +16,7 @@ def row_entropy(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
 
     def entropy(block: Tensor) -> Tensor:
         n = block.size(-1)
-        return torch.special.entr(block).sum(dim=-1).mean(dim=-1) / math.log(n) if n > 1 else torch.ones(len(block))
+        return torch.special.entr(block).sum(dim=-1).mean(dim=-1) / math.log(n) if n > 1 else block.new_ones(len(block))
 
     return check_walks(weights, lengths).scalars(entropy)
 
