@@ -33,7 +33,7 @@ class Walks:
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (indices, blocks) for each length that occurs: which matrices have it, and their real tokens.
 
-        Blocks are float64. Stochastic ones are normalised again, which repairs rounding only, and are copies.
+        Blocks are float64. Stochastic ones are normalised again, which repairs rounding only.
         """
         for length in self.lengths.unique().tolist():
             where = (self.lengths == length).nonzero()[:, 0]
@@ -44,7 +44,7 @@ class Walks:
             self._check_values(block, sums, where)
             if self.stochastic:
                 # in place where the conversion has made a copy: a pass over fresh memory costs more than the division
-                block = block / sums if block.data_ptr() == chosen.data_ptr() else block.div_(sums)
+                block = block / sums if block.data_ptr() == self.matrices.data_ptr() else block.div_(sums)
             yield where, block
 
     def scalars(self, measure: Callable[[Tensor], Tensor]) -> Tensor:

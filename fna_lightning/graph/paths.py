@@ -39,6 +39,7 @@ def path_lengths(weights: Tensor, lengths: Tensor | None = None) -> PathLengths:
         lengths: real tokens of each sequence, see ``check_walks``.
 
     Example:
+        >>> import torch
         >>> path_lengths(torch.full((4, 4), 0.25)).mean.item()
         1.0
     """
