@@ -1,0 +1,249 @@
+"""``fna-lightning bench analysis``: the graph analyses against the plain way, numpy's eigenvalues and networkx.
+
+Each row first checks that both ways agree, then times them alternately and prints the ratio of the medians.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from fna_lightning.attention import attention_weights
+from fna_lightning.graph import path_lengths, spectral_gap
+from fna_lightning.version import VERSION
+
+HEAD_DIM = 64
+GAP_AGREEMENT = 1e-6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``bench analysis``."""
+    parser.add_argument(
+        "--tokens", type=int, default=512, help="tokens of each attention matrix (default: %(default)s)"
+    )
+    parser.add_argument("--repeats", type=int, default=7, help="timed runs of each side (default: %(default)s)")
+    parser.add_argument(
+        "--sources",
+        type=int,
+        default=64,
+        help="tokens networkx searches from, its time scaled to all of them; searches are independent "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of both sides; one is fair on a busy machine, 0 leaves the libraries' own (default: %(default)s)",
+    )
+    parser.add_argument("--quick", action="store_true", help="two attentions, 3 repeats, networkx from 16 tokens")
+    parser.add_argument("--seed", type=int, default=0, help="of the random tokens (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers to FILE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print; 1 when two ways disagree, and then no time is printed for them."""
+    if args.tokens < 2 or args.repeats < 1 or args.sources < 1 or args.threads < 0:
+        print(
+            "bench analysis needs --tokens >= 2, --repeats >= 1, --sources >= 1 and --threads >= 0, "
+            f"got {args.tokens}, {args.repeats}, {args.sources} and {args.threads}"
+        )
+        return 2
+    with thread_limit(args.threads):
+        return measure(args)
+
+
+def measure(args: argparse.Namespace) -> int:
+    """Measure and print with valid arguments."""
+    repeats = min(args.repeats, 3) if args.quick else args.repeats
+    sources = min(args.tokens, args.sources, 16 if args.quick else args.tokens)
+    cases = dict(list(attentions(args.tokens, args.seed))[: 2 if args.quick else None])
+    console = Console()
+    rows: list[dict[str, Any]] = []
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=2 * len(cases))
+        for name, weights in cases.items():
+            progress.update(task, description=f"second eigenvalue, {name}")
+            rows.append({"attention": name, **measure_gap(weights, repeats)})
+            progress.advance(task)
+        for row, weights in zip(rows, cases.values(), strict=True):
+            progress.update(task, description=f"hops, {row['attention']}")
+            row |= measure_hops(weights, repeats, sources)
+            progress.advance(task)
+    machine = describe()
+    show(console, rows, machine, args.tokens, sources)
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine, "tokens": args.tokens, "rows": rows}, indent=2) + "\n")
+    return 0 if all(row["gap_agrees"] and row["hops_agree"] for row in rows) else 1
+
+
+@contextmanager
+def thread_limit(threads: int) -> Iterator[None]:
+    """Give torch and every BLAS this many threads for a while; 0 changes nothing."""
+    if not threads:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def attentions(n: int, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, (n, n) float32 weights) of random tokens, as a model hands them out."""
+    generator = torch.Generator().manual_seed(seed)
+    q, other = (torch.randn(n, HEAD_DIM, generator=generator) for _ in range(2))
+    # keys as a trained projection makes them: related to the queries, not the same
+    mixed = q @ torch.randn(HEAD_DIM, HEAD_DIM, generator=generator) / math.sqrt(HEAD_DIM)
+    for tie, k in (("tied", q), ("untied", mixed), ("unrelated", other)):
+        yield f"FNA 1.2 text kappa, {tie}", attention_weights(q, k, alpha=1.2, kappa="text")
+        yield f"FNA 1.2 kappa d_H, {tie}", attention_weights(q, k, alpha=1.2, kappa="vision")
+        yield f"local alpha 2, {tie}", attention_weights(q, k, alpha=2.0)
+        yield f"dot-product, {tie}", (q @ k.mT / math.sqrt(HEAD_DIM)).softmax(dim=-1)
+
+
+def measure_gap(weights: Tensor, repeats: int) -> dict[str, Any]:
+    """Compare the second eigenvalue modulus and its time with numpy's eig and eigvals of the same matrix."""
+    array = weights.double().numpy()
+    plain = float(np.sort(np.abs(np.linalg.eig(array)[0]))[-2])
+    ours = 1.0 - spectral_gap(weights, method="iterative").item()
+    row: dict[str, Any] = {
+        "second_eigenvalue": ours,
+        "gap_difference": abs(ours - plain),
+        "gap_agrees": abs(ours - plain) <= GAP_AGREEMENT,
+    }
+    if row["gap_agrees"]:
+        times = alternate(
+            {
+                "gap_ms": lambda: spectral_gap(weights, method="iterative"),
+                "eig_ms": lambda: np.linalg.eig(array),
+                "eig32_ms": lambda: np.linalg.eig(weights.numpy()),
+                "eigvals_ms": lambda: np.linalg.eigvals(array),
+            },
+            repeats,
+        )
+        row |= times | {
+            f"{plain}_ratio": times[f"{plain}_ms"] / times["gap_ms"] for plain in ("eig", "eig32", "eigvals")
+        }
+    return row
+
+
+def measure_hops(weights: Tensor, repeats: int, sources: int) -> dict[str, Any]:
+    """Compare all hops and their time with networkx, which searches from ``sources`` tokens."""
+    found = path_lengths(weights)
+    started = time.perf_counter()
+    plain = hops_by_networkx(weights, sources)
+    networkx_ms = 1e3 * (time.perf_counter() - started) * len(weights) / sources
+    row: dict[str, Any] = {
+        "mean_hops": found.mean.item(),
+        "max_hops": found.max.item(),
+        "hops_agree": bool((found.hops[:sources] == plain).all()),
+    }
+    if row["hops_agree"]:
+        times = alternate({"hops_ms": lambda: path_lengths(weights)}, repeats)
+        row |= times | {"networkx_ms": networkx_ms, "networkx_ratio": networkx_ms / times["hops_ms"]}
+    return row
+
+
+def hops_by_networkx(weights: Tensor, sources: int) -> Tensor:
+    """Return the (sources, n) hops of networkx's Dijkstra; the graph is built by the caller's clock, as ours is."""
+    import networkx as nx
+
+    values = weights.double().tolist()
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from(
+        (i, j, 1.0 / weight) for i, row in enumerate(values) for j, weight in enumerate(row) if i != j and weight > 0
+    )
+    hops = torch.full((sources, len(values)), -1, dtype=torch.int32)
+    for i in range(sources):
+        for j, path in nx.single_source_dijkstra_path(graph, i).items():
+            hops[i, j] = len(path) - 1
+    return hops
+
+
+def alternate(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the median milliseconds of each call, timed in turns so that a busy machine is busy for all of them."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            started = time.perf_counter()
+            call()
+            times[name].append(1e3 * (time.perf_counter() - started))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def describe() -> dict[str, Any]:
+    """Name the hardware and the versions a time belongs to."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    versions = {
+        "fna_lightning": VERSION,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+    return {"cpu": model, "cores": os.cpu_count(), "threads": torch.get_num_threads(), **versions}
+
+
+def show(console: Console, rows: list[dict[str, Any]], machine: dict[str, Any], tokens: int, sources: int) -> None:
+    """Print the two tables; a disagreement stands where its times would."""
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    gaps = Table(title=f"second eigenvalue of one {tokens}-token matrix, float32 weights, median ms")
+    for column in (
+        "attention",
+        "|lambda_2|",
+        "differs",
+        "ours",
+        "eig",
+        "ratio",
+        "eig f32",
+        "ratio",
+        "eigvals",
+        "ratio",
+    ):
+        gaps.add_column(column, justify="left" if column == "attention" else "right")
+    for row in rows:
+        numbers = (
+            [
+                f"{row[f'{name}_ms']:.4g}" if kind == "ms" else f"{row[f'{name}_ratio']:.1f} x"
+                for name, kind in [("gap", "ms")]
+                + [(plain, k) for plain in ("eig", "eig32", "eigvals") for k in ("ms", "x")]
+            ]
+            if row["gap_agrees"]
+            else ["DISAGREES"]
+        )
+        gaps.add_row(row["attention"], f"{row['second_eigenvalue']:.6f}", f"{row['gap_difference']:.0e}", *numbers)
+    console.print(gaps)
+    scaled = "" if sources == tokens else f" (networkx from {sources} tokens, times {tokens / sources:g})"
+    hops = Table(title=f"all-pairs hops of {tokens} tokens, median ms{scaled}")
+    for column in ("attention", "mean hops", "max", "ours", "networkx", "ratio"):
+        hops.add_column(column, justify="left" if column == "attention" else "right")
+    for row in rows:
+        numbers = (
+            [f"{row['hops_ms']:.4g}", f"{row['networkx_ms']:.4g}", f"{row['networkx_ratio']:.0f} x"]
+            if row["hops_agree"]
+            else ["DISAGREES"]
+        )
+        hops.add_row(row["attention"], f"{row['mean_hops']:.3f}", f"{row['max_hops']}", *numbers)
+    console.print(hops)

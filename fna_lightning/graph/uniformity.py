@@ -1,0 +1,46 @@
+"""How close attention is to uniform: what a large spectral gap must be read beside."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fna_lightning.graph.checks import check_walks
+
+
+def row_entropy(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Return the mean entropy of the rows over log n: 1 for uniform attention, 0 when each query sees one key.
+
+    A sequence of one token has no choice to be uncertain about, and is uniform: 1. Arguments as in ``spectral_gap``.
+    """
+
+    def entropy(block: Tensor) -> Tensor:
+        n = block.size(-1)
+        return torch.special.entr(block).sum(dim=-1).mean(dim=-1) / math.log(n) if n > 1 else block.new_ones(len(block))
+
+    return check_walks(weights, lengths).scalars(entropy)
+
+
+def tv_to_uniform(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Return the mean total-variation distance of the rows to uniform: 0 for uniform, 1 - 1/n for one key each.
+
+    Arguments as in ``spectral_gap``.
+    """
+
+    def distance(block: Tensor) -> Tensor:
+        return (block - 1.0 / block.size(-1)).abs().sum(dim=-1).mean(dim=-1) / 2
+
+    return check_walks(weights, lengths).scalars(distance)
+
+
+def effective_rank(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Return the exponential of the entropy of the singular values, normalised to sum 1 (Roy and Vetterli, 2007).
+
+    1 for uniform attention, n for a permutation. Arguments as in ``spectral_gap``.
+    """
+
+    def rank(block: Tensor) -> Tensor:
+        values = torch.linalg.svdvals(block)
+        return torch.special.entr(values / values.sum(dim=-1, keepdim=True)).sum(dim=-1).exp()
+
+    return check_walks(weights, lengths).scalars(rank)
