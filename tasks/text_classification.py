@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,7 +14,6 @@ from fna_lightning.attention import Attention
 from fna_lightning.nn import Embedding, Encoder, Pooling
 from fna_lightning.task import Task
 from fna_lightning.tasks.text_data import TextBatch
-import torch
 
 
 class TextClassification(Task):
