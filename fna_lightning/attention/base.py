@@ -120,8 +120,8 @@ class Attention(nn.Module, ABC):
         self, q: Tensor, k: Tensor, v: Tensor, seen: Visibility, log_density: Tensor | None, dropout: float
     ) -> Tensor:
         """Return the written-out output of the queries ``q``, which may be a block of all queries."""
-        weights = self.visible_weights(q, k, seen, log_density).to(v.dtype)
-        return F.dropout(weights, dropout) @ v
+        weights = self.visible_weights(q, k, seen, log_density)
+        return (F.dropout(weights, dropout) @ v.to(weights.dtype)).to(v.dtype)
 
     def extra_repr(self) -> str:
         """Name what differs from the defaults; logs, test ids and tables show it."""

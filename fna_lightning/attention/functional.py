@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from fna_lightning.attention.fractional import Fractional
@@ -51,7 +52,7 @@ def fractional_attention(
     """
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must lie in [0, 1), got {dropout_p}")
-    attention = _attention(manifold, alpha, kappa, intrinsic_dim or q.size(-1), exclude_self, kernel)
+    attention = _attention(manifold, alpha, kappa, _dimension(q, intrinsic_dim), exclude_self, kernel)
     return compute(Call(attention, q, k, v, attention.visibility(q, k, attn_mask, is_causal=is_causal), dropout_p))
 
 
@@ -68,15 +69,29 @@ def attention_weights(
     exclude_self: bool = False,
 ) -> Tensor:
     """Return the (..., n, m) row-stochastic matrix of ``fractional_attention``; arguments as there."""
-    attention = _attention(manifold, alpha, kappa, intrinsic_dim or q.size(-1), exclude_self, "auto")
+    attention = _attention(manifold, alpha, kappa, _dimension(q, intrinsic_dim), exclude_self, "auto")
     return attention.weights(q, k, attn_mask, is_causal=is_causal)
 
 
-@lru_cache
+def _dimension(q: Tensor, intrinsic_dim: float | None) -> float:
+    return q.size(-1) if intrinsic_dim is None else intrinsic_dim
+
+
 def _attention(
     manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float, exclude_self: bool, kernel: str
 ) -> Fractional:
-    """Return the parameter-free module of these settings; it holds no state, so it is made once."""
+    # torch.compile traces the construction away, and warns of a cache
+    make = _make if torch.compiler.is_compiling() else _make_once
+    return make(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
+
+
+def _make(
+    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float, exclude_self: bool, kernel: str
+) -> Fractional:
+    """Return the parameter-free module of these settings."""
     if manifold not in MANIFOLDS:
         raise ValueError(f"unknown manifold {manifold!r}; choose one of {', '.join(MANIFOLDS)}")
     return MANIFOLDS[manifold](alpha, kappa, intrinsic_dim, exclude_self=exclude_self, kernel=kernel)
+
+
+_make_once = lru_cache(_make)

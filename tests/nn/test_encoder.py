@@ -1,0 +1,92 @@
+"""The encoder and its parts."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform
+from fna_lightning.nn import Embedding, Encoder, Pooling, Positions
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("attention", [Fractional(), Fractional(2.0), Spherical(), DotProduct(), Uniform()], ids=repr)
+def test_padding_changes_nothing(attention: Attention, pre_norm: bool) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(attention, dim=16, depth=2, num_heads=2, hidden=24, pre_norm=pre_norm, on_sphere=True).eval().double()
+    x = torch.randn(3, 6, 16, dtype=torch.float64)
+    padded = torch.cat([x, torch.randn(3, 5, 16, dtype=torch.float64)], dim=1)
+    real = torch.arange(11) < 6
+    assert_close(encoder(padded, real[None, None, None, :])[:, :6], encoder(x))
+
+
+def test_layers_share_one_attention_and_nothing_else() -> None:
+    attention = Fractional()
+    encoder = Encoder(attention, dim=8, depth=3)
+    assert all(layer.mixer.attention is attention for layer in encoder.layers)
+    assert encoder.layers[0].mixer.value.weight is not encoder.layers[1].mixer.value.weight
+
+
+def test_attention_swaps_under_trained_weights() -> None:
+    torch.manual_seed(0)
+    one = Encoder(Fractional(), dim=8, depth=2)
+    other = Encoder(DotProduct(), dim=8, depth=2)
+    assert one.state_dict().keys() == other.state_dict().keys()
+    other.load_state_dict(one.state_dict())
+
+
+def test_an_encoder_without_layers_is_refused() -> None:
+    with pytest.raises(ValueError, match="depth must be at least 1, got 0"):
+        Encoder(DotProduct(), depth=0)
+
+
+@pytest.mark.parametrize("kind", ["mean", "max"])
+def test_pooling_sees_real_tokens_only(kind: str) -> None:
+    x = torch.randn(2, 5, 3)
+    real = torch.tensor([[True, True, True, False, False], [False] * 5])
+    pooled = Pooling(kind)(x, real)
+    want = x[0, :3].mean(0) if kind == "mean" else x[0, :3].amax(0)
+    assert_close(pooled[0], want)
+    assert pooled[1].eq(0).all()
+    assert_close(Pooling(kind)(x[:1, :3]), pooled[:1])
+    assert_close(Pooling("cls")(x, real), x[:, 0])
+
+
+def test_sinusoids_are_the_textbooks() -> None:
+    table = Positions("sinusoidal", 50, 6).table
+    assert_close(table[7, 2], torch.sin(torch.tensor(7.0 / 10_000 ** (2 / 6))))
+    assert_close(table[7, 3], torch.cos(torch.tensor(7.0 / 10_000 ** (2 / 6))))
+    assert Positions("sinusoidal", 5, 3).table.shape == (5, 3)
+
+
+def test_positions_start_where_decoding_stands() -> None:
+    positions = Positions("learned", 10, 4)
+    x = torch.randn(2, 6, 4)
+    assert_close(positions(x[:, 4:], start=4), positions(x)[:, 4:])
+
+
+def test_which_positions_learn() -> None:
+    assert len(list(Positions("learned", 4, 2).parameters())) == 1
+    assert not list(Positions("random", 4, 2).parameters())
+    assert "table" in Positions("random", 4, 2).state_dict()
+    assert not Positions("sinusoidal", 4, 2).state_dict()
+    x = torch.randn(1, 99, 2)
+    assert Positions("none", 4, 2)(x) is x
+
+
+def test_a_sequence_that_is_too_long_is_named() -> None:
+    with pytest.raises(ValueError, match="11 tokens is longer than the 10 positions"):
+        Embedding(5, 4, max_length=10)(torch.zeros(1, 11, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Positions("rotary", 4, 2), "unknown positions 'rotary'; choose one of learned"),
+    (lambda: Pooling("sum"), "unknown pooling 'sum'; choose one of mean, max, cls"),
+])  # fmt: skip
+def test_unknown_names(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_tokens_on_the_sphere_have_length_one() -> None:
+    x = Embedding(9, 6, on_sphere=True, dropout=0.0)(torch.arange(1, 9)[None])
+    assert_close(x.norm(dim=-1), torch.ones(1, 8))
