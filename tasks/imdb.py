@@ -1,9 +1,8 @@
 """IMDb film reviews (Maas et al., 2011): 25,000 to learn from and 25,000 to be tested on, half of them positive."""
 
 import hashlib
-import json
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +129,4 @@ def stratified(labels: NDArray[np.integer], share: float, seed: int) -> NDArray[
 
 def _read_once(source: TextSource) -> Callable[[str], tuple[list[str], list[int]]]:
     """Return ``source.read`` that reads each split when it is first asked for."""
-    from functools import cache
-
     return cache(source.read)

@@ -2,14 +2,28 @@
 
 import hashlib
 import os
+import socket
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.token_cache import file_digest
 
 DATA_VARIABLE = "FNA_DATA"
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached; behind a proxy only the library itself can tell."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -44,11 +58,15 @@ class TextSource:
 
     def read(self, split: str) -> tuple[list[str], list[int]]:
         """Return texts and labels of the hub's split "train" or "test"."""
+        local = Path(self.path).is_dir()
+        if not local and (Path(self.path).is_absolute() or self.path.startswith(".")):
+            raise UsageError(f"no folder {self.path!r}; {self._ways()}")
+        if not local and not hub_answers():
+            # without this the library tries again for half a minute; its own cache may still serve
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
         # a second to import, and needed only when no cache serves
         import datasets
 
-        if not Path(self.path).is_dir() and (Path(self.path).is_absolute() or self.path.startswith(".")):
-            raise UsageError(f"no folder {self.path!r}; {self._ways()}")
         try:
             found = datasets.load_dataset(self.path)
         except (OSError, RuntimeError, ValueError) as error:

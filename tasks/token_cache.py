@@ -59,7 +59,8 @@ def ensure(folder: Path, build: Callable[[Path], None]) -> Path:
         with FileLock(folder.parent / f"{folder.name}.lock"):
             _build(folder, build)
     except (PermissionError, NotADirectoryError) as error:
-        raise UsageError(f"the cache {folder} cannot be written ({error}); set {CACHE_VARIABLE} to another folder") from error
+        way_out = f"set {CACHE_VARIABLE} to another folder"
+        raise UsageError(f"the cache {folder} cannot be written ({error}); {way_out}") from error
     return folder
 
 

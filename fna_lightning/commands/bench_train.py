@@ -102,7 +102,8 @@ class Contestant:
         from fna_lightning.step_clock import StepClock
 
         clock = StepClock()
-        kept = {key: self.trainer_settings[key] for key in ("precision", "gradient_clip_val") if key in self.trainer_settings}
+        settings = self.trainer_settings
+        kept = {key: settings[key] for key in ("precision", "gradient_clip_val") if key in settings}
         with tempfile.TemporaryDirectory() as folder:
             trainer = L.Trainer(
                 max_epochs=1,

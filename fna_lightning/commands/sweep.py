@@ -31,7 +31,7 @@ from fna_lightning.shipped import resolve_config
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--config", "-c", action="append", required=True, metavar="YAML", help="may be repeated")
-    parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; may be repeated")
+    parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; repeatable")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key set in every cell")
     parser.add_argument("--seeds", type=int, default=1, help="seeds 0 ... N-1 for each setting")
     parser.add_argument("--metric", default="test/accuracy", help="what the table compares")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     console = wide_console()
     console.print(f"{len(cells)} runs in {root}, {len(todo)} to do here")
     if changed := [f"{cell.label} seed {cell.seed}" for cell in todo if cell.outdated(root)]:
-        console.print(f"run again, because their configuration has changed since: {', '.join(changed)}", highlight=False)
+        console.print(f"run again, their configuration has changed since: {', '.join(changed)}", highlight=False)
     failed = run_cells(todo, root, args.workers, console)
     done = {cell: read_results(cell.folder(root)) for cell in cells if cell.finished(root)}
     rows = {cell: results["test"]["metrics"].get(args.metric) for cell, results in done.items()}
