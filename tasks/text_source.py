@@ -3,9 +3,13 @@
 import hashlib
 import os
 import socket
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from fna_lightning.errors import UsageError
@@ -67,11 +71,18 @@ class TextSource:
         # a second to import, and needed only when no cache serves
         import datasets
 
-        try:
-            found = datasets.load_dataset(self.path)
-        except (OSError, RuntimeError, ValueError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise UsageError(f"the data set {self.path!r} cannot be loaded ({reason}); {self._ways()}") from error
+        # what is read from a folder need not be kept a third time, beside the folder and our own cache
+        with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
+            try:
+                found = datasets.load_dataset(self.path, cache_dir=scratch)
+            except (OSError, RuntimeError, ValueError) as error:
+                reason = str(error).strip().partition("\n")[0]
+                way_out = self._expected() if local else self._ways()
+                raise UsageError(f"the data set {self.path!r} cannot be loaded ({reason}); {way_out}") from error
+            return self._checked(found, split)
+
+    def _checked(self, found: Mapping[str, Any], split: str) -> tuple[list[str], list[int]]:
+        """Return texts and labels of a split, if they are what they should be."""
         if split not in found:
             raise UsageError(f"{self.path} has the splits {', '.join(found)} and no {split!r}; {self._expected()}")
         part = found[split]

@@ -58,7 +58,7 @@ def ensure(folder: Path, build: Callable[[Path], None]) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f"{folder.name}.lock"):
             _build(folder, build)
-    except (PermissionError, NotADirectoryError) as error:
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
         way_out = f"set {CACHE_VARIABLE} to another folder"
         raise UsageError(f"the cache {folder} cannot be written ({error}); {way_out}") from error
     return folder
