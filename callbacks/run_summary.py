@@ -44,7 +44,7 @@ class RunSummary(L.Callback):
         self._close(trainer, pl_module, "test")
 
     def _close(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if not trainer.is_global_zero or trainer.fast_dev_run:
+        if not trainer.is_global_zero:
             return
         part: dict[str, Any] = {
             "metrics": {name: float(value) for name, value in sorted(trainer.callback_metrics.items())},

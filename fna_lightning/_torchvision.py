@@ -21,7 +21,7 @@ def ensure_torchvision_imports() -> None:
     """Import torchvision, declaring the schemas of its compiled operators first if it needs that."""
     global _declared
     try:
-        import torchvision  # noqa: F401
+        import torchvision
     except ImportError:
         return
     except RuntimeError as error:

@@ -16,7 +16,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if "://" in str(path):
         raise UsageError(f"a checkpoint must be a file, got the address {path}; download it first")
     if not Path(path).is_file():
-        raise UsageError(f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt")
+        raise UsageError(
+            f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt"
+        )
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
@@ -35,7 +37,9 @@ def task_of(checkpoint: dict[str, Any], path: str | Path) -> Task:
     """Return the trained task of what ``read_checkpoint`` found at ``path``."""
     recipe = checkpoint.get("recipe")
     if recipe is None:
-        raise UsageError(f"{path} carries no recipe (it was not trained by `fna-lightning fit`); load it with its own class")
+        raise UsageError(
+            f"{path} carries no recipe (it was not trained by `fna-lightning fit`); load it with its own class"
+        )
     task = build_task(recipe)
     task.load_state_dict(checkpoint["state_dict"])
     task.recipe = recipe

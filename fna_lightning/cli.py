@@ -34,7 +34,7 @@ EPILOG = """examples:
   fna-lightning list                                        what there is to choose from
   fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
   fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
-  fna-lightning test --config runs/reviews_fna/version_0/config.yaml --ckpt_path runs/reviews_fna/version_0/checkpoints/best.ckpt
+  fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
 """
 
 
@@ -80,7 +80,7 @@ def dispatch(argv: list[str]) -> int:
         verbs.add_parser(name, help=what, add_help=False)
     modules = {name: importlib.import_module(f"fna_lightning.commands.{name}") for name in COMMANDS}
     for name, module in modules.items():
-        what, _, more = module.__doc__.partition("\n\n")
+        what, _, more = (module.__doc__ or "").partition("\n\n")
         command = verbs.add_parser(
             name, help=what, description=what, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
         )
@@ -98,15 +98,19 @@ def train(argv: list[str]) -> int:
 
     argv = resolve_config_arguments(argv)
     named = config_names(argv)
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
     from fna_lightning.training_cli import TrainingCLI
 
     try:
-        cli = TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
+        TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
+    except SIGTERMException:
+        return 128 + signal.SIGTERM
     except SystemExit as stop:
         # Lightning leaves with 1 after Ctrl-C; --help and --print_config leave with 0
         code = stop.code if isinstance(stop.code, int) else 0
         return 128 + signal.SIGINT if code == 1 else code
-    return 128 + signal.SIGTERM if cli.trainer.received_sigterm else 0
+    return 0
 
 
 def run_name(config: str) -> str:
@@ -115,13 +119,20 @@ def run_name(config: str) -> str:
     return path.parent.parent.name if path.name == "config.yaml" else path.stem
 
 
+class CurrentStderr(logging.Handler):
+    """Writes to the standard error of the moment, which a program that runs several commands may exchange."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)  # noqa: T201
+
+
 def quieten() -> None:
     """Show our own log and hide what no user can act on."""
     for message in HIDDEN_WARNINGS:
         warnings.filterwarnings("ignore", message=f".*{message}.*")
     log = logging.getLogger("fna_lightning")
     if not log.handlers:
-        log.addHandler(logging.StreamHandler())
+        log.addHandler(CurrentStderr())
     log.setLevel(logging.INFO if not int(os.environ.get("LOCAL_RANK", "0")) else logging.WARNING)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
         lambda record: not str(record.msg).startswith(("💡", "TPU available"))

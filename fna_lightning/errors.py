@@ -22,6 +22,8 @@ class UsageError(Exception):
 
 def one_sentence(report: str) -> str:
     """Return the innermost complaint of a jsonargparse report, with where it is and what is accepted instead."""
+    if report.startswith("Problems parsing config"):
+        return " ".join(report.split())
     keys: list[str] = []
     class_path, complaint = None, None
     for line in report.splitlines():
@@ -46,12 +48,14 @@ def _way_out(complaint: str, class_path: str | None) -> str:
         key = found[1] or found[2]
         if class_path is None and key.startswith("trainer."):
             class_path, key = "lightning.pytorch.Trainer", key.removeprefix("trainer.")
-        accepted = _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
+        accepted = (
+            _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
+        )
         near = difflib.get_close_matches(key, accepted, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
-        return f"{meant} It takes {', '.join(accepted)}" if len(accepted) <= 12 else meant
-    if found := re.search(r"Expected a dot import path string: (\S+)", complaint):
-        near = difflib.get_close_matches(found[1], _known_classes(), n=1)
+        return f"{meant or ';'} It takes {', '.join(accepted)}" if len(accepted) <= 12 else meant
+    if found := re.search(r"Expected a dot import path string: (\S+)|Expected a path but (\S+) either", complaint):
+        near = difflib.get_close_matches(found[1] or found[2], _known_classes(), n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         return f"; {meant}`fna-lightning list` names the classes, others are written as package.module.Class"
     return ""

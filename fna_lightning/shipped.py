@@ -7,7 +7,9 @@ from pathlib import Path
 def shipped_configs() -> dict[str, Path]:
     """Return the shipped configurations by file name."""
     found = files("fna_lightning.configs").iterdir()
-    return {item.name: Path(str(item)) for item in sorted(found, key=lambda item: item.name) if item.name.endswith(".yaml")}
+    return {
+        item.name: Path(str(item)) for item in sorted(found, key=lambda item: item.name) if item.name.endswith(".yaml")
+    }
 
 
 def resolve_config(name: str) -> str:
@@ -40,6 +42,4 @@ def resolve_config_arguments(argv: list[str]) -> list[str]:
 def config_names(argv: list[str]) -> list[str]:
     """Return the configuration files named in resolved arguments."""
     after = {i + 1 for i, word in enumerate(argv) if word in ("--config", "-c")}
-    return [
-        word.removeprefix("--config=") for i, word in enumerate(argv) if i in after or word.startswith("--config=")
-    ]
+    return [word.removeprefix("--config=") for i, word in enumerate(argv) if i in after or word.startswith("--config=")]

@@ -26,6 +26,9 @@ class OneSentenceParser(LightningArgumentParser):
     """Reports a mistake as one sentence instead of the usage of a hundred options."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error:
+            # a parser inside the parser: its report becomes part of ours
+            super().error(message, ex)
         raise UsageError(one_sentence(message)) from ex
 
 
@@ -54,6 +57,7 @@ class TrainingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             parser_class=OneSentenceParser,
+            parser_kwargs={"prog": "fna-lightning"},
             save_config_callback=SaveConfig,
             # a resumed run writes the same configuration again
             save_config_kwargs={"overwrite": True},
@@ -97,7 +101,11 @@ class TrainingCLI(LightningCLI):
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)
 
     def _loggers(self) -> list[Logger]:
-        where = {"save_dir": self.folder.parent.parent, "name": self.folder.parent.name, "version": self.folder.name}
+        where: dict[str, Any] = {
+            "save_dir": self.folder.parent.parent,
+            "name": self.folder.parent.name,
+            "version": self.folder.name,
+        }
         loggers: list[Logger] = [TensorBoardLogger(**where)]
         if self.subcommand == "fit":
             loggers.append(CSVLogger(**where))

@@ -26,31 +26,36 @@ RETRACTIONS = (
     "forget what you read here about the {late}",
 )
 
-PEOPLE = (
-    "uncle cousin neighbour dentist plumber captain waiter teacher pilot baker sister brother lawyer farmer clerk nurse "
-    "driver poet gardener barber sailor tailor banker student professor janitor mayor painter widow butcher"
-).split()
-PLACES = (
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+PEOPLE = _words(
+    "uncle cousin neighbour dentist plumber captain waiter teacher pilot baker sister brother lawyer farmer clerk "
+    "nurse driver poet gardener barber sailor tailor banker student professor janitor mayor painter widow butcher"
+)
+PLACES = _words(
     "kitchen harbour library station market cellar garden balcony theatre museum bakery village forest canyon island "
     "bridge attic stadium church airport lobby hospital tavern meadow alley factory lighthouse palace prison desert"
-).split()
-THINGS = (
+)
+THINGS = _words(
     "suitcase umbrella bicycle letter ticket hat lamp piano newspaper sandwich telescope coat mirror basket violin "
     "ladder compass blanket kettle notebook parcel camera wallet trumpet candle carpet bottle clock key map radio "
     "scarf spoon drum boat truck horse parrot rabbit lantern"
-).split()
-ACTS = (
+)
+ACTS = _words(
     "finds loses buys hides paints repairs borrows steals sells drops polishes carries measures forgets admires wraps "
     "inspects trades remembers follows cleans labels describes sketches guards collects opens returns weighs counts"
-).split()
-TIMES = (
-    "monday tuesday wednesday thursday friday saturday sunday morning noon evening midnight spring summer autumn winter "
-    "yesterday today january march april june july august october november december"
-).split()
-TRAITS = (
+)
+TIMES = _words(
+    "monday tuesday wednesday thursday friday saturday sunday morning noon evening midnight spring summer autumn "
+    "winter yesterday today january march april june july august october november december"
+)
+TRAITS = _words(
     "tall quiet nervous elderly young curious tired distant polite hungry clumsy secretive local retired famous rich "
     "poor blond lonely careful foreign ordinary restless patient silent busy pale cheerful grey small"
-).split()
+)
 FILLERS = (
     "in the {place} a {trait} {person} {act} a {thing}",
     "on {time} the {person} {act} the {thing} near the {place}",

@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lightning as L
 import numpy as np
@@ -111,19 +111,19 @@ class TextData(L.LightningDataModule, ABC):
     def num_classes(self) -> int:
         return len(self.class_names)
 
-    def train_dataloader(self) -> DataLoader[TextBatch]:
+    def train_dataloader(self) -> DataLoader[Any]:
         return self._loader("train", shuffle=True)
 
-    def val_dataloader(self) -> DataLoader[TextBatch]:
+    def val_dataloader(self) -> DataLoader[Any]:
         return self._loader("val")
 
-    def test_dataloader(self) -> DataLoader[TextBatch]:
+    def test_dataloader(self) -> DataLoader[Any]:
         return self._loader("test")
 
-    def predict_dataloader(self) -> DataLoader[TextBatch]:
+    def predict_dataloader(self) -> DataLoader[Any]:
         return self._loader("test")
 
-    def _loader(self, name: str, *, shuffle: bool = False) -> DataLoader[TextBatch]:
+    def _loader(self, name: str, *, shuffle: bool = False) -> DataLoader[Any]:
         sequences = self.split(name)
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         # the seed of the run, as Lightning's own samplers take it

@@ -2,9 +2,12 @@
 
 import fna_lightning  # noqa: F401 - before anything imports torchvision
 
+# isort: split
+
 import os
 from pathlib import Path
 
+import lightning  # noqa: F401 - its log handler keeps the stderr of its import, which must not be one test's
 import pytest
 from hypothesis import settings
 

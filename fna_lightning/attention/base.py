@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from fna_lightning.attention.kernels import Call, check_kernel_name, compute
 from fna_lightning.attention.masks import Visibility, masked_softmax
+from fna_lightning.attention.radial import Radial
 
 
 class Attention(nn.Module, ABC):
@@ -53,6 +54,13 @@ class Attention(nn.Module, ABC):
         """Return (q', k', scale) with ``scale * q' @ k'.mT`` = ``log_kernel`` up to a constant in each row, or None.
 
         An attention that can be written so runs on PyTorch's fused kernels.
+        """
+        return None
+
+    def radial(self, q: Tensor) -> Radial | None:
+        """Return the kernel for queries like ``q`` as a function of a distance, or None.
+
+        An attention that can be written so runs on the C kernel and on FlexAttention.
         """
         return None
 
@@ -126,4 +134,6 @@ class Attention(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Name what differs from the defaults; logs, test ids and tables show it."""
         shown = {"dropout": 0.0, "exclude_self": False, "density_power": 0.0, "kernel": "auto"}
-        return ", ".join(f"{name}={getattr(self, name)}" for name, usual in shown.items() if getattr(self, name) != usual)
+        return ", ".join(
+            f"{name}={getattr(self, name)}" for name, usual in shown.items() if getattr(self, name) != usual
+        )

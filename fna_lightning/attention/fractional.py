@@ -12,6 +12,7 @@ from torch import Tensor
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.distance import euclidean
 from fna_lightning.attention.kappa import check_kappa, resolve_kappa
+from fna_lightning.attention.radial import Radial
 
 
 class Fractional(Attention):
@@ -28,6 +29,7 @@ class Fractional(Attention):
     """
 
     auto_kappa = "text"
+    on_sphere = False
 
     def __init__(
         self,
@@ -73,6 +75,9 @@ class Fractional(Attention):
         if self.alpha == 2.0:
             return -hops.square()
         return -(self.dimension(q) + self.alpha) * torch.log1p(hops)
+
+    def radial(self, q: Tensor) -> Radial:
+        return Radial(self.alpha == 2.0, self.on_sphere, self.scale(q), self.dimension(q) + self.alpha)
 
     def as_dot_product(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """For alpha = 2: -|q - k|^2 = 2 q.k - |k|^2 - |q|^2, the |k|^2 as a coordinate, the |q|^2 constant in a row."""

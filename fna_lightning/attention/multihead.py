@@ -77,7 +77,7 @@ class MultiheadAttention(nn.Module):
             cache: self-attention: earlier tokens, to which these are added. Cross-attention: the context's keys and
                 values, computed on the first call.
         """
-        if context is not None and cache is not None and len(cache):
+        if context is not None and cache is not None and cache.k is not None and cache.v is not None:
             q, k, v = self._split(self.projection.query(x)), cache.k, cache.v
         else:
             q, k, v = self.heads(x, context)

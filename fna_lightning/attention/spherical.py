@@ -14,6 +14,7 @@ class Spherical(Fractional):
     """
 
     auto_kappa = "sphere"
+    on_sphere = True
 
     def dimension(self, q: Tensor) -> float:
         if self.intrinsic_dim is not None:

@@ -1,6 +1,6 @@
 """Name what there is: attentions, kernels, tasks, data, callbacks, configurations.
 
-example:
+Example:
   fna-lightning list
   fna-lightning list configs
 """
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 def _subclasses(base: type) -> dict[str, str]:
     """Return the concrete classes that extend ``base`` and are imported, by name with their first sentence."""
     found: dict[str, str] = {}
-    todo = list(base.__subclasses__())
+    todo: list[type] = list(base.__subclasses__())
     while todo:
         one = todo.pop()
         todo += one.__subclasses__()

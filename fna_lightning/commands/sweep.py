@@ -3,7 +3,7 @@
 Every cell is a run folder; finished cells are skipped, so an interrupted sweep goes on where it stopped, and on a
 cluster `--shard i/n` gives each machine its part of the same grid.
 
-examples:
+Examples:
   fna-lightning sweep --config reviews_fna.yaml --config reviews_dp.yaml --seeds 3
   fna-lightning sweep --config reviews_fna.yaml --grid model.attention.alpha=1,1.2,1.6,2 --seeds 5 --baseline alpha=2
   fna-lightning sweep --config reviews_fna.yaml --seeds 2 --set trainer.max_epochs=1
@@ -74,7 +74,11 @@ def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> i
     """Run cells, each in a process of its own, and return how many failed."""
     failed = 0
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=console,
     )
     context = multiprocessing.get_context("spawn")

@@ -32,7 +32,8 @@ def write_report(
     }
     differences = compare(by_label, args.baseline)
     seconds = {
-        label: sum(results["fit"]["seconds"] for cell, results in done.items() if cell.label == label) for label in by_label
+        label: sum(results["fit"]["seconds"] for cell, results in done.items() if cell.label == label)
+        for label in by_label
     }
     print_table(args.metric, summaries, differences, seconds, console)
     report = {
@@ -89,9 +90,7 @@ def print_table(
     console.print(table)
 
 
-def draw(
-    metric: str, by_label: dict[str, dict[int, float]], summaries: dict[str, Summary], path: Path
-) -> None:
+def draw(metric: str, by_label: dict[str, dict[int, float]], summaries: dict[str, Summary], path: Path) -> None:
     """Draw every run as a point and every label's mean with its interval."""
     figure, axes = plt.subplots(figsize=(1.5 + 1.3 * len(summaries), 3.6), layout="constrained")
     for place, (label, summary) in enumerate(summaries.items()):

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from attention_cases import qkv
 from fna_lightning import attention_weights, fractional_attention
 from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention, Orthogonal
+
+from attention_cases import qkv
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,9 @@ def test_a_setting_outside_its_range(settings: dict[str, Any], message: str) -> 
 
 def test_a_mask_of_the_wrong_shape_names_both_shapes() -> None:
     q, k, v = qkv()
-    with pytest.raises(ValueError, match=r"shape \(2, 7\) does not broadcast to \(2, 3, 5, 7\).*mask\[:, None, None, :\]"):
+    with pytest.raises(
+        ValueError, match=r"shape \(2, 7\) does not broadcast to \(2, 3, 5, 7\).*mask\[:, None, None, :\]"
+    ):
         fractional_attention(q, k, v, attn_mask=torch.ones(2, 7, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"shape \(4, 2, 3, 5, 7\) does not broadcast"):
         fractional_attention(q, k, v, attn_mask=torch.ones(4, 2, 3, 5, 7, dtype=torch.bool))
@@ -42,7 +45,7 @@ def test_a_mask_of_the_wrong_shape_names_both_shapes() -> None:
 
 def test_a_mask_that_is_not_boolean() -> None:
     q, k, v = qkv()
-    with pytest.raises(TypeError, match="attn_mask must be boolean.*got torch.float32"):
+    with pytest.raises(TypeError, match=r"attn_mask must be boolean.*got torch.float32"):
         fractional_attention(q, k, v, attn_mask=torch.zeros(5, 7))
 
 
@@ -54,9 +57,9 @@ def test_widths_that_differ() -> None:
 
 def test_self_exclusion_and_density_need_self_attention() -> None:
     q, k, v = qkv()
-    with pytest.raises(ValueError, match="exclude_self needs self-attention.*5 queries and 7 keys"):
+    with pytest.raises(ValueError, match=r"exclude_self needs self-attention.*5 queries and 7 keys"):
         fractional_attention(q, k, v, exclude_self=True)
-    with pytest.raises(ValueError, match="density_power needs self-attention.*5 queries and 7 keys"):
+    with pytest.raises(ValueError, match=r"density_power needs self-attention.*5 queries and 7 keys"):
         Fractional(density_power=1.0)(q, k, v)
 
 

@@ -7,10 +7,11 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from attention_cases import TOLERANCE, qkv
 from fna_lightning import attention_weights, available_kernels, fractional_attention
 from fna_lightning.attention import DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, chosen_kernels
+
+from attention_cases import TOLERANCE, qkv
 
 
 def test_every_kernel_says_ok_or_why_not() -> None:
@@ -32,14 +33,16 @@ def test_the_first_call_logs_the_choice_once(caplog: pytest.LogCaptureFixture) -
 
 def test_a_named_kernel_that_cannot_is_an_error_with_the_way_out() -> None:
     q, k, v = qkv()
-    with pytest.raises(RuntimeError, match=r"kernel 'sdpa' cannot run here: .*alpha=1.2.*use kernel='auto' or one of .*chunked"):
+    with pytest.raises(
+        RuntimeError, match=r"kernel 'sdpa' cannot run here: .*alpha=1.2.*use kernel='auto' or one of .*chunked"
+    ):
         fractional_attention(q, k, v, alpha=1.2, kernel="sdpa")
     with pytest.raises(RuntimeError, match="density_power"):
         DotProduct(density_power=1.0, kernel="sdpa")(q, q, q)
 
 
 def test_an_unknown_kernel_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown kernel 'warp'; choose one of auto, .*reference"):
+    with pytest.raises(ValueError, match=r"unknown kernel 'warp'; choose one of auto, .*reference"):
         DotProduct(kernel="warp")
 
 

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from fna_lightning.attention import Attention, Uniform
 from fna_lightning.attention.kernels import chunked
+
 from attention_cases import ATTENTIONS, SHIFT_TOLERANCE, TOLERANCE, pairs, qkv, refusal, with_kernel
 from attention_formula import written_output
 
@@ -92,7 +93,10 @@ def test_float32_is_close_to_float64(
     inputs = qkv(n, m, d, d_v, torch.float32)
     exact = [t.detach().double().requires_grad_() for t in inputs]
     arguments, _ = restriction(kind, n, m)
-    got, want = with_kernel(attention, kernel)(*inputs, **arguments), with_kernel(attention, "reference")(*exact, **arguments)
+    got, want = (
+        with_kernel(attention, kernel)(*inputs, **arguments),
+        with_kernel(attention, "reference")(*exact, **arguments),
+    )
     upstream = torch.linspace(-1, 1, want.numel(), dtype=torch.float64).view_as(want)
     got_grads = torch.autograd.grad(got, inputs, upstream.float())
     want_grads = torch.autograd.grad(want, exact, upstream)
@@ -113,7 +117,9 @@ def test_tied_tokens_have_finite_exact_gradients(attention: Attention, kernel: s
     tied = with_kernel(attention, kernel)
     got = torch.autograd.grad(tied(k, k, v).square().sum(), (k, v))
     # the same point at two places, far from it, and at the origin
-    doubled = torch.cat([k[..., :2, :], k[..., :2, :], torch.zeros_like(k[..., :2, :])], dim=-2).detach().requires_grad_()
+    doubled = (
+        torch.cat([k[..., :2, :], k[..., :2, :], torch.zeros_like(k[..., :2, :])], dim=-2).detach().requires_grad_()
+    )
     same = torch.autograd.grad(tied(doubled, doubled, v).square().sum(), (doubled, v))
     assert all(one.isfinite().all() for one in (*got, *same))
     assert max(one.abs().max() for one in (*got, *same)) < 1e4

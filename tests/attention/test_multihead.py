@@ -5,7 +5,16 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Free, KeyValueCache, MultiheadAttention, Spherical, Uniform
+from fna_lightning.attention import (
+    Attention,
+    DotProduct,
+    Fractional,
+    Free,
+    KeyValueCache,
+    MultiheadAttention,
+    Spherical,
+    Uniform,
+)
 
 KINDS = [Fractional(1.2, kappa="vision"), Fractional(2.0), Spherical(), DotProduct(), Uniform()]
 every_kind = pytest.mark.parametrize("attention", KINDS, ids=repr)

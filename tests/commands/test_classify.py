@@ -107,10 +107,10 @@ def test_the_checkpoint_is_all_it_needs(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("FNA_CACHE", str(cache))
     monkeypatch.delenv("FNA_RUN_DIR", raising=False)
     text_settings = {"kind": "word", "vocab_size": 100, "max_length": 64, "lowercase": "true"}
-    words = ["fit", "--config", "imdb_small_uniform.yaml", f"--data.path={folder}", "--trainer.max_epochs=3"]
+    words = ["fit", "--config", "imdb_small_uniform.yaml", f"--data.path={folder}", "--trainer.max_epochs=5"]
     words += [f"--data.tokenization.{key}={value}" for key, value in text_settings.items()]
     words += [f"--trainer.default_root_dir={tmp_path / 'runs'}", "--trainer.enable_progress_bar=false"]
-    assert main([*words, "--model.optimizer.lr=0.01"]) == 0
+    assert main([*words, "--model.optimizer.lr=0.01", "--data.batch_size=64"]) == 0
     (best,) = tmp_path.glob("runs/*/version_0/checkpoints/best.ckpt")
     # neither the data nor the cache is needed any more
     folder.rename(tmp_path / "away")

@@ -12,7 +12,9 @@ from fna_lightning.nn import Embedding, Encoder, Pooling, Positions
 @pytest.mark.parametrize("attention", [Fractional(), Fractional(2.0), Spherical(), DotProduct(), Uniform()], ids=repr)
 def test_padding_changes_nothing(attention: Attention, pre_norm: bool) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(attention, dim=16, depth=2, num_heads=2, hidden=24, pre_norm=pre_norm, on_sphere=True).eval().double()
+    encoder = (
+        Encoder(attention, dim=16, depth=2, num_heads=2, hidden=24, pre_norm=pre_norm, on_sphere=True).eval().double()
+    )
     x = torch.randn(3, 6, 16, dtype=torch.float64)
     padded = torch.cat([x, torch.randn(3, 5, 16, dtype=torch.float64)], dim=1)
     real = torch.arange(11) < 6

@@ -29,13 +29,16 @@ def test_ranks_together_train_on_the_batches_of_one(count: int, batch_size: int,
     lengths = np.random.default_rng(count).integers(1, 500, count)
     one = list(LengthBatches(lengths, batch_size * world, shuffle=True, seed=7))
     ranks = [
-        list(LengthBatches(lengths, batch_size, shuffle=True, seed=7, rank=rank, world_size=world)) for rank in range(world)
+        list(LengthBatches(lengths, batch_size, shuffle=True, seed=7, rank=rank, world_size=world))
+        for rank in range(world)
     ]
     assert len({len(mine) for mine in ranks}) == 1
     together = [sorted(index for batch in step for index in batch) for step in zip(*ranks, strict=True)]
     # a last batch smaller than the number of ranks is left out, or some rank would have no share
     assert sorted(together) == sorted(sorted(batch) for batch in one if len(batch) >= world)
-    announced = [len(LengthBatches(lengths, batch_size, shuffle=True, rank=rank, world_size=world)) for rank in range(world)]
+    announced = [
+        len(LengthBatches(lengths, batch_size, shuffle=True, rank=rank, world_size=world)) for rank in range(world)
+    ]
     assert announced == [len(mine) for mine in ranks]
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.chunked import Chunked
+from fna_lightning.attention.kernels.cpu import Cpu
+from fna_lightning.attention.kernels.flex import Flex
 from fna_lightning.attention.kernels.reference import Reference
 from fna_lightning.attention.kernels.sdpa import Sdpa
 
@@ -20,7 +22,7 @@ __all__ = ["KERNELS", "Call", "Kernel", "available_kernels", "check_kernel_name"
 log = logging.getLogger("fna_lightning")
 
 # fastest first: the order in which "auto" asks
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Sdpa(), Chunked(), Reference())}
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Cpu(), Sdpa(), Flex(), Chunked(), Reference())}
 
 _chosen: dict[str, str] = {}
 
@@ -44,7 +46,9 @@ def choose(call: Call) -> Kernel:
         reason = kernel.unavailable() or kernel.refusal(call)
         if reason is not None:
             can = [other for other, it in KERNELS.items() if not (it.unavailable() or it.refusal(call))]
-            raise RuntimeError(f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(can)}")
+            raise RuntimeError(
+                f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(can)}"
+            )
         return kernel
     return next(kernel for kernel in KERNELS.values() if not (kernel.unavailable() or kernel.refusal(call)))
 

@@ -4,6 +4,8 @@ The queries are taken in blocks; the weights of a block live only while it is co
 backward pass by ``torch.utils.checkpoint``, which also replays the dropout pattern.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -55,6 +57,7 @@ def query_blocks(call: Call) -> list[tuple[int, int]]:
     return [(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def recomputed(function, *args):  # noqa: ANN001, ANN002, ANN201 - the signature is the function's own
+def recomputed(function: Callable[..., Tensor], *args: object) -> Tensor:
     """Call ``function``; keep only its arguments for the backward pass."""
-    return checkpoint(function, *args, use_reentrant=False)
+    out: Tensor = checkpoint(function, *args, use_reentrant=False)
+    return out

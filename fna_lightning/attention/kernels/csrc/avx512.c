@@ -1,0 +1,2 @@
+#define FNA_KERNELS fna_avx512
+#include "kernel.h"

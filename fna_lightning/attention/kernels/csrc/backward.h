@@ -1,0 +1,277 @@
+/* Backward pass: the weights are computed again, block by block, from the saved statistics of their rows.
+ *
+ *     P = C / sum C,  dL = P (dP - sum_j P dP)    the gradient of the logarithm of the kernel
+ *     G = dL d(log C)/dr / r                      so that dq = sum_j G (q - k), dk = sum_i G (k - q)
+ *
+ * The sums are products of matrices, q sum G - G k, except for pairs so close that this would lose their digits. */
+#ifndef FNA_BACKWARD_H
+#define FNA_BACKWARD_H
+
+#include "dropout.h"
+#include "visible.h"
+#include "weigh.h"
+#include "work.h"
+
+typedef struct {
+    float *s, *p, *g; /* (BQ, BK): squared distances; weights; dP, then G */
+    float *queries, *norms, *centered, *grad_out, *grad_q;
+    float *reference, *inverse, *delta, *row_sums; /* (BQ) */
+    float *grad_k, *grad_v, *column_sums;          /* (keys, dp), (keys, dvp), (keys) */
+    float *factors, *grads, *exact;                /* (BK); G of the pairs left out of the products */
+    double exponent, kappa;
+    visible seen;
+} backward_space;
+
+/* Turns squared distances s, weights p and dP g of one row into G. */
+INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t j0, int64_t cols,
+                          const float *factors, int close, const int gaussian, const int sphere) {
+    const law rule = it->law;
+    float *s = w->s + i * BK, *p = w->p + i * BK, *g = w->g + i * BK, *columns = w->column_sums + j0;
+    vf inverse = all(w->inverse[i]), delta = all(w->delta[i]), row_sum = all(0.0f);
+    for (int64_t j = 0; j < cols; j += VL) {
+        vf squared = load(s + j), slope = all(1.0f), z = squared, weight = load(p + j) * inverse, pull = load(g + j);
+        if (!gaussian || sphere) z = distance(squared, rule, sphere, &slope);
+        if (factors) {
+            vf factor = load(factors + j);
+            store(p + j, weight * factor);
+            pull *= factor;
+        } else {
+            store(p + j, weight);
+        }
+        vf grad = weight * (pull - delta);
+        if (a->grad_kappa || a->grad_exponent) store(w->grads + j, grad);
+        if (!gaussian)
+            grad *= -rule.exponent * reciprocal((z + 1.0f) * slope);
+        else
+            grad *= sphere ? -2.0f * z * reciprocal(slope) : all(-2.0f);
+        /* a token at no distance from itself pulls in no direction */
+        if (!gaussian || sphere) grad = keep((vi)(slope > rule.zero), grad);
+        if (close) {
+            vi very = (vi)(squared < VERY_CLOSE * (load(it->norms + j0 + j) + w->norms[i]));
+            store(w->exact + j, keep(very, grad));
+            grad = keep(~very, grad);
+        }
+        store(g + j, grad);
+        row_sum += grad;
+        store(columns + j, load(columns + j) + grad);
+    }
+    w->row_sums[i] += sum_lanes(row_sum);
+}
+
+/* Adds to the derivatives by the exponent and by kappa; after `differentiate`. */
+static void learn(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t cols) {
+    vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
+    for (int64_t j = 0; j < cols; j += VL) {
+        vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
+        z[0] = distance(squared, it->law, a->sphere, &slope);
+        by_kappa += grad * (a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f));
+        /* any constant may be added, the gradients of a row sum to 0: this one makes the terms small */
+        scaled_log2_1p(z, -it->law.exponent, all(-w->reference[i]), 1);
+        by_exponent += grad * z[0];
+    }
+    w->exponent += sum_lanes(by_exponent);
+    w->kappa += sum_lanes(by_kappa);
+}
+
+/* Adds the pull of the very close (and antipodal) pairs of a row from the tokens themselves. */
+static void pull_exactly(const fna_args *a, const head *it, backward_space *w, int64_t i, const float *q, int64_t j0,
+                         int64_t cols) {
+    float *s = w->s + i * BK, *grad_q = w->grad_q + i * it->dp;
+    for (int64_t j = 0; j < at_most(cols, a->m - j0); j++) {
+        float pull = w->exact[j], sign = s[j] < 0.0f ? -1.0f : 1.0f;
+        if (pull == 0.0f) continue;
+        const float *k = it->k + (j0 + j) * a->k.row;
+        float *grad_k = w->grad_k + (j0 + j) * it->dp;
+        for (int64_t c = 0; c < a->d; c++) {
+            float t = pull * (q[c] - sign * k[c]);
+            grad_q[c] -= sign * t;
+            grad_k[c] += t;
+        }
+    }
+}
+
+INLINE void backward_block(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count, int64_t j0,
+                           int64_t cols, int view, const int gaussian, const int sphere) {
+    for (int64_t i = 0; i < count; i++) {
+        const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
+        int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
+        int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
+        weigh(w->s + i * BK, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
+              w->reference[i]);
+        if (a->dropout > 0.0f) {
+            drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
+            factors = w->factors;
+        }
+        differentiate(a, it, w, i, j0, cols, factors, close, gaussian, sphere);
+        if (a->grad_kappa || a->grad_exponent) learn(a, it, w, i, cols);
+        if (close) pull_exactly(a, it, w, i, q, j0, cols);
+    }
+}
+
+static void backward_block_any(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count,
+                               int64_t j0, int64_t cols, int view) {
+    if (a->gaussian && a->sphere) backward_block(a, it, w, i0, count, j0, cols, view, 1, 1);
+    else if (a->gaussian) backward_block(a, it, w, i0, count, j0, cols, view, 1, 0);
+    else if (a->sphere) backward_block(a, it, w, i0, count, j0, cols, view, 0, 1);
+    else backward_block(a, it, w, i0, count, j0, cols, view, 0, 0);
+}
+
+INLINE float dot(const float *x, const float *y, int64_t d) {
+    vf sum = all(0.0f);
+    int64_t c = 0;
+    for (; c + VL <= d; c += VL) sum += load(x + c) * load(y + c);
+    float total = sum_lanes(sum);
+    for (; c < d; c++) total += x[c] * y[c];
+    return total;
+}
+
+/* G is d log C / dz / slope; this makes it the factor of q - k. */
+INLINE float per_pull(const fna_args *a, const head *it) {
+    return it->law.per_kappa * (a->sphere ? 1.0f : it->law.per_kappa);
+}
+
+static void backward_queries(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count) {
+    int64_t padded = up(count, ROWS), end = last_key(a, i0, count), index = it->b * a->heads + it->h;
+    const float *stats = a->stats + 2 * (index * a->n + i0);
+    const float *out = a->out.data + it->b * a->out.batch + it->h * a->out.head + i0 * a->out.row;
+    const float *grad = a->grad_out.data + it->b * a->grad_out.batch + it->h * a->grad_out.head + i0 * a->grad_out.row;
+    pack_queries(a, it, i0, count, padded, w->queries, w->norms);
+    pad_rows(w->centered, it->dp, it->q + i0 * a->q.row, a->q.row, count, a->d, it->center);
+    pad_rows(w->grad_out, it->dvp, grad, a->grad_out.row, count, a->dv, NULL);
+    memset(w->grad_out + count * it->dvp, 0, sizeof(float) * (size_t)((padded - count) * it->dvp));
+    memset(w->grad_q, 0, sizeof(float) * (size_t)(padded * it->dp));
+    for (int64_t i = 0; i < count; i++) {
+        w->reference[i] = stats[2 * i];
+        w->inverse[i] = stats[2 * i + 1];
+        w->delta[i] = dot(grad + i * a->grad_out.row, out + i * a->out.row, a->dv);
+        w->row_sums[i] = 0.0f;
+    }
+    for (int64_t j0 = 0; j0 < end; j0 += BK) {
+        int64_t cols = at_most(BK, it->keys - j0), real = at_most(cols, a->m - j0);
+        int view = look(a, it, i0, count, j0, cols, &w->seen);
+        if (view == NONE) continue;
+        distances(a, it, w->queries, padded, j0, cols, w->s);
+        multiply((operands){w->grad_out, it->dvp, 1, it->vt + j0 * a->dv, BK, w->g, BK}, padded, cols, a->dv);
+        backward_block_any(a, it, w, i0, count, j0, cols, view);
+        for (int64_t i = count; i < padded; i++) memset(w->g + i * BK, 0, sizeof(float) * (size_t)cols);
+        multiply_add((operands){w->p, 1, BK, w->grad_out, it->dvp, w->grad_v + j0 * it->dvp, it->dvp}, cols,
+                     it->dvp, count);
+        multiply_add((operands){w->g, 1, BK, w->centered, it->dp, w->grad_k + j0 * it->dp, it->dp}, cols, it->dp,
+                     count);
+        multiply_add((operands){w->g, BK, 1, it->rows + j0 * it->dp, it->dp, w->grad_q, it->dp}, padded, it->dp,
+                     real);
+    }
+    float unit = per_pull(a, it);
+    float *to = a->grad_q.data + it->b * a->grad_q.batch + it->h * a->grad_q.head + i0 * a->grad_q.row;
+    for (int64_t i = 0; i < count; i++, to += a->grad_q.row)
+        for (int64_t c = 0; c < a->d; c++)
+            to[c] = unit * (w->centered[i * it->dp + c] * w->row_sums[i] - w->grad_q[i * it->dp + c]);
+}
+
+/* Writes the gradients of keys and values of one task, to their place or to be added up later. */
+static void finish_keys(const fna_args *a, const head *it, backward_space *w, float *grad_k, int64_t k_row,
+                        float *grad_v, int64_t v_row) {
+    float unit = per_pull(a, it);
+    for (int64_t j = 0; j < a->m; j++) {
+        const float *k = it->rows + j * it->dp, *gk = w->grad_k + j * it->dp, *gv = w->grad_v + j * it->dvp;
+        for (int64_t c = 0; c < a->d; c++) grad_k[j * k_row + c] = unit * (k[c] * w->column_sums[j] - gk[c]);
+        for (int64_t c = 0; c < a->dv; c++) grad_v[j * v_row + c] = gv[c];
+    }
+}
+
+INLINE float *at_head(fna_tensor t, const fna_args *a, int64_t index) {
+    return t.data + index / a->heads * t.batch + index % a->heads * t.head;
+}
+
+static void backward_thread(void *pointer) {
+    queue *work = pointer;
+    const fna_args *a = work->args;
+    arena space = {0};
+    head it = {0};
+    backward_space w = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        head_space(&space, a, &it, 1);
+        float **blocks[] = {&w.s, &w.p, &w.g};
+        for (int b = 0; b < 3; b++) *blocks[b] = take(&space, BQ * BK);
+        float **rows[] = {&w.norms, &w.reference, &w.inverse, &w.delta, &w.row_sums};
+        for (int r = 0; r < 5; r++) *rows[r] = take(&space, BQ);
+        w.queries = take(&space, BQ * a->d);
+        w.centered = take(&space, BQ * it.dp);
+        w.grad_q = take(&space, BQ * it.dp);
+        w.grad_out = take(&space, BQ * it.dvp);
+        w.grad_k = take(&space, it.keys * it.dp);
+        w.grad_v = take(&space, it.keys * it.dvp);
+        w.column_sums = take(&space, it.keys);
+        w.factors = take(&space, BK);
+        w.grads = take(&space, BK);
+        w.exact = take(&space, BK);
+        w.seen.lanes = (int32_t *)take(&space, BK);
+        if (pass == 0 && !reserve(&space)) {
+            work->failed = 1;
+            return;
+        }
+    }
+    int64_t packed = -1, index, first, last;
+    while (next(work, &index, &first, &last)) {
+        int64_t task = index * work->parts + (work->parts > 1 ? first / work->length : 0);
+        if (index != packed) pack_head(a, &it, packed = index, 1);
+        memset(w.grad_k, 0, sizeof(float) * (size_t)(it.keys * it.dp));
+        memset(w.grad_v, 0, sizeof(float) * (size_t)(it.keys * it.dvp));
+        memset(w.column_sums, 0, sizeof(float) * (size_t)it.keys);
+        w.exponent = w.kappa = 0.0;
+        for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
+        if (work->parts > 1) {
+            float *mine = work->partial + task * a->m * (a->d + a->dv);
+            finish_keys(a, &it, &w, mine, a->d, mine + a->m * a->d, a->dv);
+        } else {
+            finish_keys(a, &it, &w, at_head(a->grad_k, a, index), a->grad_k.row,
+                        at_head(a->grad_v, a, index), a->grad_v.row);
+        }
+        float m = it.law.exponent, kappa = it.law.kappa;
+        work->sums[2 * task] = a->gaussian ? 0.0 : w.exponent * LN_2 / m;
+        work->sums[2 * task + 1] = w.kappa * (a->gaussian ? 2.0 : m) / kappa;
+    }
+    release(&space);
+}
+
+static void add_parts(const queue *work, int64_t index, int64_t from, int64_t width, fna_tensor to) {
+    const fna_args *a = work->args;
+    int64_t stride = a->m * (a->d + a->dv);
+    const float *parts = work->partial + index * work->parts * stride + from;
+    float *target = at_head(to, a, index);
+    for (int64_t j = 0; j < a->m; j++)
+        for (int64_t c = 0; c < width; c++) {
+            float sum = 0.0f;
+            for (int64_t p = 0; p < work->parts; p++) sum += parts[p * stride + j * width + c];
+            target[j * to.row + c] = sum;
+        }
+}
+
+static int backward(const fna_args *a) {
+    queue work = share(a, a->causal ? 2 : 1);
+    int64_t heads = a->batches * a->heads;
+    work.sums = calloc((size_t)work.tasks * 2, sizeof(double));
+    if (work.parts > 1) work.partial = malloc(sizeof(float) * (size_t)(work.tasks * a->m * (a->d + a->dv)));
+    if (!work.sums || (work.parts > 1 && !work.partial))
+        work.failed = 1;
+    else
+        fna_parallel(backward_thread, &work, work.threads);
+    for (int64_t index = 0; index < heads && !work.failed; index++) {
+        if (work.parts > 1) {
+            add_parts(&work, index, 0, a->d, a->grad_k);
+            add_parts(&work, index, a->m * a->d, a->dv, a->grad_v);
+        }
+        double exponent = 0.0, kappa = 0.0;
+        for (int64_t p = 0; p < work.parts; p++) {
+            exponent += work.sums[2 * (index * work.parts + p)];
+            kappa += work.sums[2 * (index * work.parts + p) + 1];
+        }
+        if (a->grad_exponent) a->grad_exponent[index] = exponent;
+        if (a->grad_kappa) a->grad_kappa[index] = kappa;
+    }
+    free(work.partial);
+    free(work.sums);
+    return work.failed;
+}
+
+#endif

@@ -1,0 +1,2 @@
+#define FNA_KERNELS fna_baseline
+#include "kernel.h"

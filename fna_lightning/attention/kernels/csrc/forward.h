@@ -1,0 +1,179 @@
+/* Forward pass: an online softmax over blocks of keys.
+ *
+ * A row keeps a reference logit instead of its maximum: weights are 2^(logit - reference), and the reference moves only
+ * when a key comes that much closer that they might overflow. What is saved for the backward pass are the reference and
+ * 1 / (sum of weights); their sum in one float would lose the digits of a large logit. */
+#ifndef FNA_FORWARD_H
+#define FNA_FORWARD_H
+
+#include "dropout.h"
+#include "visible.h"
+#include "weigh.h"
+#include "work.h"
+
+/* the reference may lag behind the maximum by this many powers of 2 */
+#define LAG 30.0f
+
+typedef struct {
+    float reference; /* log2 C the weights are relative to */
+    float bound;     /* a squared distance below this moves it */
+    int started;
+} row_state;
+
+/* the least squared distance of a row that sees nothing nearer */
+#define UNSEEN 3e38f
+
+typedef struct {
+    float *s;                              /* (BQ, BK): squared distances, then weights */
+    float *out, *queries, *norms, *factors;
+    float *sums, *least;                   /* (BQ, VL) sums of weights; (BQ) */
+    float slack;                           /* what makes a row's bound out of its least squared distance */
+    row_state *rows;
+    int sees[BQ];
+    visible seen;
+} forward_space;
+
+static void rescale(float *out, int64_t width, float *sums, float factor) {
+    for (int64_t c = 0; c < width; c += VL) store(out + c, load(out + c) * factor);
+    store(sums, load(sums) * factor);
+}
+
+/* The least squared distance of a row to the keys it sees in a block. */
+INLINE float nearest(const float *s, int64_t cols, const int32_t *lanes, const int sphere, const row_state *row) {
+    vf least = all(UNSEEN);
+    for (int64_t j = 0; j < cols; j += VL) {
+        vf x = load(s + j);
+        /* pairs near the antipode are negative, and the last to matter */
+        if (sphere) x = choose((vi)(x < 0.0f), 4.0f + x, x);
+        if (lanes) x = choose((vi)load((const float *)(lanes + j)), x, all(UNSEEN));
+        least = vmin(least, x);
+    }
+    return row->started && !any_less(least, all(row->bound)) ? UNSEEN : min_lane(least);
+}
+
+/* Moves the references of the rows that came much nearer to a key than before; `least` says how near. */
+INLINE void refer(const head *it, forward_space *w, int64_t count, const int gaussian, const int sphere) {
+    for (int64_t i = 0; i < count; i += VL) {
+        vf least = load(w->least + i);
+        if (!any_less(least, all(UNSEEN))) continue;
+        vf moved[1] = {least};
+        log2_kernel(moved, it->law, gaussian, sphere, all(0.0f), 1);
+        for (int64_t l = 0; l < at_most(VL, count - i); l++) {
+            row_state *row = w->rows + i + l;
+            if (!(least[l] < UNSEEN)) continue;
+            if (row->started)
+                rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL, exp2f(row->reference - moved[0][l]));
+            row->reference = moved[0][l];
+            row->started = 1;
+            row->bound = gaussian ? least[l] - w->slack : least[l] * w->slack;
+        }
+    }
+}
+
+INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
+                          int64_t cols, int view, const int gaussian, const int sphere) {
+    const int per_row = w->seen.per_row;
+    for (int64_t i = 0; i < count; i++) {
+        int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
+        w->sees[i] = per_row ? fill(a, it, i0 + i, j0, cols, lanes) : view;
+        finish_row(a, it, it->q + (i0 + i) * a->q.row, w->norms[i], j0, cols, w->s + i * BK, sphere, 0);
+        w->least[i] = nearest(w->s + i * BK, cols, w->sees[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
+    }
+    refer(it, w, count, gaussian, sphere);
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
+        float *s = w->s + i * BK, *sums = w->sums + i * VL;
+        if (w->sees[i] == NONE || !w->rows[i].started) {
+            memset(s, 0, sizeof(float) * (size_t)cols);
+            continue;
+        }
+        vf total = weigh(s, s, cols, w->sees[i] == EVERY ? NULL : lanes, it->law, gaussian, sphere,
+                         w->rows[i].reference);
+        store(sums, load(sums) + total);
+        if (a->dropout > 0.0f) {
+            drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
+            for (int64_t j = 0; j < cols; j += VL) store(s + j, load(s + j) * load(w->factors + j));
+        }
+    }
+}
+
+static void forward_block_any(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
+                              int64_t cols, int view) {
+    if (a->gaussian && a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 1, 1);
+    else if (a->gaussian) forward_block(a, it, w, i0, count, j0, cols, view, 1, 0);
+    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 0, 1);
+    else forward_block(a, it, w, i0, count, j0, cols, view, 0, 0);
+}
+
+static void forward_queries(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count) {
+    int64_t padded = up(count, ROWS), end = last_key(a, i0, count);
+    pack_queries(a, it, i0, count, padded, w->queries, w->norms);
+    memset(w->out, 0, sizeof(float) * (size_t)(padded * it->dvp));
+    memset(w->sums, 0, sizeof(float) * (size_t)(padded * VL));
+    memset(w->rows, 0, sizeof(row_state) * (size_t)padded);
+    for (int64_t j0 = 0; j0 < end; j0 += BK) {
+        int64_t cols = at_most(BK, it->keys - j0);
+        int view = look(a, it, i0, count, j0, cols, &w->seen);
+        if (view == NONE) continue;
+        distances(a, it, w->queries, padded, j0, cols, w->s);
+        forward_block_any(a, it, w, i0, count, j0, cols, view);
+        operands o = {w->s, BK, 1, it->values + j0 * it->dvp, it->dvp, w->out, it->dvp};
+        multiply_add(o, padded, it->dvp, at_most(cols, a->m - j0));
+    }
+    int64_t index = it->b * a->heads + it->h;
+    float *stats = a->stats + 2 * (index * a->n + i0);
+    float *to = a->out.data + it->b * a->out.batch + it->h * a->out.head + i0 * a->out.row;
+    for (int64_t i = 0; i < count; i++, to += a->out.row) {
+        float sum = sum_lanes(load(w->sums + i * VL)), inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        stats[2 * i] = w->rows[i].reference;
+        stats[2 * i + 1] = inverse;
+        for (int64_t c = 0; c < a->dv; c++) to[c] = w->out[i * it->dvp + c] * inverse;
+    }
+}
+
+/* An angle falls up to pi / 2 times faster than its chord, so on the sphere a power law is given no slack. */
+static float slack(const fna_args *a, law it) {
+    if (a->gaussian) return a->sphere ? 0.0f : LAG / LOG2_E / it.scale;
+    return a->sphere ? 1.0f : exp2f(-2.0f * LAG / it.exponent);
+}
+
+static void forward_thread(void *pointer) {
+    queue *work = pointer;
+    const fna_args *a = work->args;
+    arena space = {0};
+    head it = {0};
+    forward_space w = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        head_space(&space, a, &it, 0);
+        w.s = take(&space, BQ * BK);
+        w.out = take(&space, BQ * it.dvp);
+        w.queries = take(&space, BQ * a->d);
+        w.norms = take(&space, BQ);
+        w.least = take(&space, BQ + VL);
+        w.factors = take(&space, BK);
+        w.sums = take(&space, BQ * VL);
+        w.rows = (row_state *)take(&space, BQ * 4);
+        w.seen.lanes = (int32_t *)take(&space, BQ * BK);
+        if (pass == 0 && !reserve(&space)) {
+            work->failed = 1;
+            return;
+        }
+    }
+    int64_t packed = -1, index, first, last;
+    while (next(work, &index, &first, &last)) {
+        if (index != packed) {
+            pack_head(a, &it, packed = index, 0);
+            w.slack = slack(a, it.law);
+        }
+        for (int64_t i0 = first; i0 < last; i0 += BQ) forward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
+    }
+    release(&space);
+}
+
+static int forward(const fna_args *a) {
+    queue work = share(a, 4);
+    fna_parallel(forward_thread, &work, work.threads);
+    return work.failed;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* The matrix products, register-blocked: MR rows by two vectors of accumulators.
+ *
+ * C (rows x cols) = or += A (rows x depth, any strides) * B (depth x cols, packed rows).
+ * Rows come in multiples of ROWS, columns in multiples of VL: the buffers are padded, so there are no edges. */
+#ifndef FNA_GEMM_H
+#define FNA_GEMM_H
+
+#include "vec.h"
+
+#if defined(__AVX512F__)
+#define MR 12
+#else
+#define MR 6
+#endif
+#define ROWS 4
+
+enum { FROM_NOTHING, FROM_C };
+/* what is summed: a * b, or (a - b)^2, which is exact where a and b are close, and never less than TINY */
+enum { PRODUCT, SQUARED_DIFFERENCE };
+
+/* below every squared distance of two different floats of ordinary size; its root is not 0 */
+#define TINY 1e-30f
+
+typedef struct {
+    const float *a;
+    int64_t row, depth; /* strides of a */
+    const float *b;
+    int64_t ldb;
+    float *c;
+    int64_t ldc;
+} operands;
+
+INLINE void tile(operands o, int64_t depth, const int mr, const int nv, const int from, const int what) {
+    vf acc[MR][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < mr; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++)
+            acc[r][v] = from == FROM_C ? load(o.c + r * o.ldc + v * VL) : all(what == PRODUCT ? 0.0f : TINY);
+    for (int64_t l = 0; l < depth; l++) {
+        vf b[2];
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++) b[v] = load(o.b + l * o.ldb + v * VL);
+#pragma GCC unroll 16
+        for (int r = 0; r < mr; r++) {
+            vf a = all(o.a[r * o.row + l * o.depth]);
+#pragma GCC unroll 2
+            for (int v = 0; v < nv; v++) {
+                if (what == PRODUCT) {
+                    acc[r][v] += a * b[v];
+                } else {
+                    vf gap = a - b[v];
+                    acc[r][v] += gap * gap;
+                }
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < mr; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++) store(o.c + r * o.ldc + v * VL, acc[r][v]);
+}
+
+INLINE void strip(operands o, int64_t rows, int64_t depth, const int nv, const int from, const int what) {
+    int64_t r = 0;
+    for (; r + MR <= rows; r += MR, o.a += MR * o.row, o.c += MR * o.ldc) tile(o, depth, MR, nv, from, what);
+#if MR > 8
+    if (r + 8 <= rows) {
+        tile(o, depth, 8, nv, from, what);
+        r += 8, o.a += 8 * o.row, o.c += 8 * o.ldc;
+    }
+#endif
+    if (r + 4 <= rows) {
+        tile(o, depth, 4, nv, from, what);
+        r += 4, o.a += 4 * o.row, o.c += 4 * o.ldc;
+    }
+#if MR == 6
+    if (r < rows) tile(o, depth, 2, nv, from, what);
+#endif
+}
+
+INLINE void gemm(operands o, int64_t rows, int64_t cols, int64_t depth, const int from, const int what) {
+    int64_t c = 0;
+    for (; c + 2 * VL <= cols; c += 2 * VL) {
+        strip(o, rows, depth, 2, from, what);
+        o.b += 2 * VL, o.c += 2 * VL;
+    }
+    if (c < cols) strip(o, rows, depth, 1, from, what);
+}
+
+static void multiply(operands o, int64_t rows, int64_t cols, int64_t depth) {
+    gemm(o, rows, cols, depth, FROM_NOTHING, PRODUCT);
+}
+static void multiply_add(operands o, int64_t rows, int64_t cols, int64_t depth) {
+    gemm(o, rows, cols, depth, FROM_C, PRODUCT);
+}
+static void squared_distances(operands o, int64_t rows, int64_t cols, int64_t depth) {
+    gemm(o, rows, cols, depth, FROM_NOTHING, SQUARED_DIFFERENCE);
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* One vector of floats, as wide as the instruction set this file is compiled for.
+ *
+ * Arithmetic is the compiler's own (GCC and Clang vector extensions); only what they have no operator for is spelled out. */
+#ifndef FNA_VEC_H
+#define FNA_VEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define VL 16
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define VL 8
+#else
+#define VL 4
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+#endif
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf load(const float *p) { return *(const vf_loose *)p; }
+INLINE void store(float *p, vf v) { *(vf_loose *)p = v; }
+INLINE vf all(float x) { return x - (vf){0}; }
+INLINE vi bits(vf v) { return (vi)v; }
+INLINE vf as_floats(vi v) { return (vf)v; }
+INLINE vf to_floats(vi v) { return __builtin_convertvector(v, vf); }
+INLINE vf keep(vi mask, vf v) { return (vf)(mask & (vi)v); }
+INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+
+#if defined(__AVX512F__)
+INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+/* 14 bits and a Newton step: the divider would be busy four times as long */
+INLINE vf vsqrt(vf a) {
+    vf y = (vf)_mm512_rsqrt14_ps((__m512)a), r = a * y;
+    return r + (a - r * r) * (0.5f * y);
+}
+INLINE vf reciprocal(vf a) {
+    vf y = (vf)_mm512_rcp14_ps((__m512)a);
+    return y + y * (1.0f - a * y);
+}
+INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
+INLINE float min_lane(vf v) { return _mm512_reduce_min_ps((__m512)v); }
+INLINE int any_less(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ) != 0; }
+#elif defined(__AVX2__)
+INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf vsqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
+INLINE int any_less(vf a, vf b) { return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_LT_OQ)) != 0; }
+#else
+INLINE vf vmin(vf a, vf b) { return choose((vi)(a < b), a, b); }
+INLINE vf vmax(vf a, vf b) { return choose((vi)(a > b), a, b); }
+#if defined(__SSE2__)
+INLINE vf vsqrt(vf a) { return (vf)_mm_sqrt_ps((__m128)a); }
+INLINE int any_less(vf a, vf b) { return _mm_movemask_ps(_mm_cmplt_ps((__m128)a, (__m128)b)) != 0; }
+#else
+INLINE vf vsqrt(vf a) {
+    for (int i = 0; i < VL; i++) a[i] = sqrtf(a[i]);
+    return a;
+}
+INLINE int any_less(vf a, vf b) {
+    vi less = (vi)(a < b);
+    int any = 0;
+    for (int i = 0; i < VL; i++) any |= less[i];
+    return any != 0;
+}
+#endif
+#endif
+
+#if !defined(__AVX512F__)
+INLINE vf reciprocal(vf a) { return 1.0f / a; }
+INLINE float sum_lanes(vf v) {
+    float x = 0;
+    for (int i = 0; i < VL; i++) x += v[i];
+    return x;
+}
+INLINE float min_lane(vf v) {
+    float x = v[0];
+    for (int i = 1; i < VL; i++) x = v[i] < x ? v[i] : x;
+    return x;
+}
+#endif
+
+/* Four lanes of any instruction set, to transpose with. */
+typedef float quad __attribute__((vector_size(16)));
+typedef float quad_loose __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* to[c * ld + r] = from[r * row + c] - shift[c] for four rows r and four columns c */
+INLINE void transpose_4x4(float *to, int64_t ld, const float *from, int64_t row, quad shift) {
+    quad a = *(const quad_loose *)from - shift, b = *(const quad_loose *)(from + row) - shift;
+    quad c = *(const quad_loose *)(from + 2 * row) - shift, d = *(const quad_loose *)(from + 3 * row) - shift;
+    quad ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    quad cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(quad_loose *)to = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(quad_loose *)(to + ld) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    *(quad_loose *)(to + 2 * ld) = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+    *(quad_loose *)(to + 3 * ld) = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+}
+
+#endif

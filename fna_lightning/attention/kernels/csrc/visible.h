@@ -1,0 +1,52 @@
+/* Which keys of a block a row sees: one lane mask out of padding, causality, self-exclusion and the end of the keys. */
+#ifndef FNA_VISIBLE_H
+#define FNA_VISIBLE_H
+
+#include "head.h"
+
+enum { NONE, SOME, EVERY };
+
+typedef struct {
+    int32_t *lanes; /* (BQ, BK), or (BK) if it is the same for every row */
+    int per_row;
+} visible;
+
+/* Returns the end of the keys that any of the queries i0 .. i0 + count sees. */
+INLINE int64_t last_key(const fna_args *a, int64_t i0, int64_t count) {
+    if (!a->causal) return a->m;
+    int64_t end = i0 + count + a->offset;
+    return end < 0 ? 0 : at_most(end, a->m);
+}
+
+static int fill(const fna_args *a, const head *it, int64_t i, int64_t j0, int64_t cols, int32_t *lanes) {
+    int64_t real = at_most(cols, a->m - j0), diagonal = i + a->offset - j0;
+    const uint8_t *mask = a->mask.data;
+    if (mask) {
+        mask += it->b * a->mask.batch + it->h * a->mask.head + i * a->mask.row + j0 * a->mask.col;
+        if (a->mask.col == 1)
+            for (int64_t j = 0; j < real; j++) lanes[j] = -(int32_t)(mask[j] != 0);
+        else
+            for (int64_t j = 0; j < real; j++) lanes[j] = -(int32_t)(mask[j * a->mask.col] != 0);
+    } else {
+        for (int64_t j = 0; j < real; j++) lanes[j] = -1;
+    }
+    for (int64_t j = real; j < cols; j++) lanes[j] = 0;
+    if (a->causal)
+        for (int64_t j = diagonal < 0 ? 0 : diagonal + 1; j < cols; j++) lanes[j] = 0;
+    if (a->exclude_self && diagonal >= 0 && diagonal < cols) lanes[diagonal] = 0;
+    int64_t seen = 0;
+    for (int64_t j = 0; j < cols; j++) seen -= lanes[j];
+    return seen == 0 ? NONE : seen == cols ? EVERY : SOME;
+}
+
+/* What the queries i0 .. i0 + count see of a block; if that differs from row to row, `per_row` is set. */
+INLINE int look(const fna_args *a, const head *it, int64_t i0, int64_t count, int64_t j0, int64_t cols, visible *seen) {
+    int64_t first = i0 + a->offset, last = first + count - 1;
+    int crossed = (a->causal && j0 + cols - 1 > first) || (a->exclude_self && first < j0 + cols && last >= j0);
+    seen->per_row = crossed || (a->mask.data && a->mask.row != 0);
+    if (seen->per_row) return SOME;
+    if (!a->mask.data && j0 + cols <= a->m) return EVERY;
+    return fill(a, it, i0, j0, cols, seen->lanes);
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* One row of weights: 2^(log2 C - reference), and 0 where the row does not see the key. */
+#ifndef FNA_WEIGH_H
+#define FNA_WEIGH_H
+
+#include "radial.h"
+
+INLINE vf weigh_some(const float *s, float *p, const int32_t *lanes, law it, const int gaussian, const int sphere,
+                     vf rest, const int u) {
+    vf x[MAX_U], sum = all(0.0f);
+    EACH x[i] = load(s + i * VL);
+    log2_kernel(x, it, gaussian, sphere, rest, u);
+    exp2_bounded(x, u);
+    EACH {
+        if (lanes) x[i] = keep((vi)load((const float *)(lanes + i * VL)), x[i]);
+        sum += x[i];
+        store(p + i * VL, x[i]);
+    }
+    return sum;
+}
+
+#define WEIGH(u)                                                                                       \
+    for (; j + u * VL <= cols; j += u * VL)                                                            \
+    sum += weigh_some(s + j, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
+
+/* Turns squared distances s into weights p (which may be the same place); returns their sum, lane by lane. */
+INLINE vf weigh(const float *s, float *p, int64_t cols, const int32_t *lanes, law it, const int gaussian,
+                const int sphere, float reference) {
+    vf sum = all(0.0f), rest = all(-reference);
+    int64_t j = 0;
+#if defined(__AVX512F__)
+    WEIGH(6);
+#endif
+    WEIGH(3);
+    WEIGH(2);
+    WEIGH(1);
+    return sum;
+}
+
+#undef WEIGH
+
+#endif

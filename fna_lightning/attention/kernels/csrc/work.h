@@ -1,0 +1,77 @@
+/* How the work is cut: parts of the queries of a head, taken by the threads as they become free. */
+#ifndef FNA_WORK_H
+#define FNA_WORK_H
+
+#include "head.h"
+
+typedef struct {
+    const fna_args *args;
+    int64_t parts, length, tasks; /* parts of a head, queries of a part */
+    int64_t taken;
+    int threads, failed;
+    /* backward, by task: gradients of keys and values if a head has several parts; the sums of kappa and exponent */
+    float *partial;
+    double *sums;
+} queue;
+
+/* `spread` parts a thread even out what the masks leave to do; in the backward pass each costs memory. */
+static queue share(const fna_args *a, int64_t spread) {
+    queue work = {.args = a, .threads = a->threads};
+    int64_t heads = a->batches * a->heads, blocks = up(a->n, BQ) / BQ;
+    work.parts = 1;
+    if (heads % a->threads && heads < 8 * a->threads) work.parts = up(spread * a->threads, heads) / heads;
+    /* a part packs its head anew: it must be long enough to pay for that */
+    if (work.parts > blocks / 2) work.parts = blocks / 2 > 0 ? blocks / 2 : 1;
+    work.length = up(blocks, work.parts) / work.parts * BQ;
+    work.tasks = heads * work.parts;
+    if (work.threads > work.tasks) work.threads = (int)work.tasks;
+    return work;
+}
+
+/* Takes a task: queries first .. last of the head `index`. */
+static int next(queue *work, int64_t *index, int64_t *first, int64_t *last) {
+    int64_t task = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED);
+    if (task >= work->tasks) return 0;
+    *index = task / work->parts;
+    *first = at_most(task % work->parts * work->length, work->args->n);
+    *last = at_most(*first + work->length, work->args->n);
+    return 1;
+}
+
+/* Scratch memory of a thread: asked for twice, first to add up the sizes, then to hand out the parts. */
+typedef struct {
+    char *base;
+    size_t used;
+    void *raw;
+} arena;
+
+static float *take(arena *space, int64_t floats) {
+    float *at = (float *)(space->base + space->used);
+    space->used += (sizeof(float) * (size_t)floats + 63) / 64 * 64;
+    return space->base ? at : NULL;
+}
+
+static int reserve(arena *space) {
+    space->raw = malloc(space->used + 64);
+    space->base = (char *)(((uintptr_t)space->raw + 63) / 64 * 64);
+    space->used = 0;
+    return space->raw != NULL;
+}
+
+static void release(arena *space) { free(space->raw); }
+
+static void head_space(arena *space, const fna_args *a, head *it, int backward) {
+    it->keys = up(a->m, VL), it->blocks = up(a->m, BK) / BK;
+    it->dp = up(a->d, VL), it->dvp = up(a->dv, VL);
+    it->center = take(space, a->d);
+    it->norms = take(space, it->keys);
+    it->kt = take(space, it->blocks * a->d * BK);
+    if (!backward) {
+        it->values = take(space, a->m * it->dvp);
+        return;
+    }
+    it->rows = take(space, it->keys * it->dp);
+    it->vt = take(space, it->blocks * a->dv * BK);
+}
+
+#endif

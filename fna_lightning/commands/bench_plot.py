@@ -1,0 +1,36 @@
+"""Time and memory against the length of the sequence, on logarithmic axes, with their slopes."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def slope(points: Mapping[int, float]) -> float | None:
+    """Return the slope of log y over log n by least squares; None for fewer than two positive points."""
+    logs = [(math.log(n), math.log(y)) for n, y in points.items() if y > 0.0]
+    if len(logs) < 2:
+        return None
+    mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs, strict=True))
+    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+
+
+def plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) -> None:
+    """Write a PNG with one panel for each quantity, and in it one line for each name, {n: value}."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(panels), figsize=(6.0 * len(panels), 4.5), squeeze=False)
+    for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
+        for name, points in lines.items():
+            shown = {n: y for n, y in points.items() if y > 0.0}
+            steep = slope(shown)
+            label = name if steep is None else f"{name} (slope {steep:.2f})"
+            axis.loglog(list(shown), list(shown.values()), marker="o", label=label)
+        axis.set(xlabel="tokens n", title=title)
+        axis.grid(visible=True, which="both", alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

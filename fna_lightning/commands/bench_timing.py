@@ -1,0 +1,54 @@
+"""Times that can be compared: everything takes turns in one run, and the machine is named beside the numbers."""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from fna_lightning.version import VERSION
+
+
+def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, rounds: int) -> dict[str, float]:
+    """Return the median seconds of each function.
+
+    They are called in turn, so that a disturbance hits all of them alike, until every one has had ``rounds`` turns or the
+    time is up (but three rounds at least, or one if a round takes longer than that). The first round is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    began = time.perf_counter()
+    for turn in range(rounds + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+        spent = time.perf_counter() - began
+        if turn and spent > (seconds if turn >= 3 else 3.0 * seconds):
+            break
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def machine() -> dict[str, str | int]:
+    """Return what the numbers depend on: processor, threads, versions."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "load before": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fna-lightning": VERSION,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if (
+        info.is_file()
+    ) else []
+    return names[0] if names else platform.processor() or platform.machine()

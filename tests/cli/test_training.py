@@ -1,0 +1,147 @@
+"""fit, test and predict as a user runs them."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fna_lightning.cli import main
+from fna_lightning.run_folder import RUN_DIR_VARIABLE
+from fna_lightning.shipped import shipped_configs
+
+SMALL = ["--data.train_size=64", "--data.eval_size=40", "--data.longest=60", "--trainer.max_epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run in an empty folder, with no run folder inherited."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, "")
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize("config", [name for name in shipped_configs() if name.startswith("reviews")])
+def test_every_shipped_config_trains_on_one_batch(config: str) -> None:
+    assert main(["fit", "--config", config, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
+
+
+def test_a_run_folder_holds_everything(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "-c", "reviews_fna.yaml", *SMALL]) == 0
+    run = empty_folder / "runs/reviews_fna/version_0"
+    assert {"config.yaml", "checkpoints", "metrics.csv", "results.json"} <= {path.name for path in run.iterdir()}
+    assert list(run.glob("events.out.tfevents.*"))
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["model"]["init_args"]["attention"]["init_args"]["alpha"] == 1.2
+    results = json.loads((run / "results.json").read_text())
+    assert results["fit"]["best_checkpoint"] == "checkpoints/best.ckpt"
+    assert results["fit"]["metrics"].keys() >= {"train/loss", "val/loss", "val/accuracy", "train/accuracy"}
+    assert results["run"]["seed"] == 0
+    assert results["run"]["versions"]["torch"]
+    (kernel,) = results["run"]["kernel"].values()
+    said = capsys.readouterr().out
+    assert "val/accuracy" in said
+    assert f"{kernel} for Fractional(alpha=1.2" in said
+    assert "tensorboard --logdir runs/reviews_fna/version_0" in said.splitlines()
+
+    checkpoint = str(run / "checkpoints/best.ckpt")
+    assert main(["test", f"--config={run / 'config.yaml'}", f"--ckpt_path={checkpoint}"]) == 0
+    tested = json.loads((run / "results.json").read_text())
+    assert tested["fit"] == results["fit"]
+    assert 0 <= tested["test"]["metrics"]["test/accuracy"] <= 1
+
+    assert main(["predict", f"--config={run / 'config.yaml'}", f"--ckpt_path={checkpoint}"]) == 0
+    rows = list(csv.DictReader((run / "predictions.csv").open()))
+    assert [int(row["index"]) for row in rows] == list(range(40))
+    assert all(row["class"] in ("0", "1") and 0.5 <= float(row["probability"]) <= 1 for row in rows)
+    assert not (empty_folder / "runs/reviews_fna/version_1").exists()
+
+
+def test_each_run_has_a_folder_of_its_own(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        monkeypatch.setenv(RUN_DIR_VARIABLE, "")
+        assert main(["fit", "--config=reviews_dp", *SMALL, "--trainer.enable_progress_bar=false"]) == 0
+    assert {path.name for path in (empty_folder / "runs/reviews_dp").iterdir()} == {"version_0", "version_1"}
+
+
+def test_the_same_seed_gives_the_same_weights(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    states = []
+    for seed in (1, 1, 2):
+        monkeypatch.setenv(RUN_DIR_VARIABLE, "")
+        assert main(["fit", "--config=reviews_fna", *SMALL, f"--seed_everything={seed}"]) == 0
+    for number in range(3):
+        path = empty_folder / f"runs/reviews_fna/version_{number}/checkpoints/last.ckpt"
+        states.append(torch.load(path, weights_only=True)["state_dict"])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[0]["head.weight"], states[2]["head.weight"])
+
+
+def test_print_config_shows_the_resolved_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "--config", "reviews_fna.yaml", "--model.attention.alpha=1.6", "--print_config"]) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["model"]["init_args"]["attention"]["init_args"]["alpha"] == 1.6
+    assert config["model"]["init_args"]["encoder"]["init_args"]["depth"] == 1
+
+
+@pytest.mark.parametrize("verb", [[], ["fit"], ["list"], ["sweep"]], ids=str)
+def test_help_of_every_verb(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*verb, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "usage: fna-lightning" in said
+    if verb != ["fit"]:
+        assert "example" in said
+
+
+def test_list_names_what_there_is(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--json", "all.json"]) == 0
+    said = json.loads((empty_folder / "all.json").read_text())
+    assert said["attentions"].keys() == {"DotProduct", "Fractional", "Spherical", "Uniform"}
+    assert said["kernels"]["chunked"] == "ok"
+    assert "TextClassification" in said["tasks"]
+    assert "ReviewData" in said["data"]
+    assert "reviews_fna.yaml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=str)
+def test_a_signal_ends_the_run_with_its_own_code(empty_folder: Path, number: signal.Signals, code: int) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "fna_lightning.cli",
+        "fit",
+        "--config=reviews_dp",
+        *SMALL,
+        "--trainer.max_epochs=9999",
+    ]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", RUN_DIR_VARIABLE: ""}
+    run = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        cwd=empty_folder,
+        # a shell without a terminal starts its background jobs deaf to Ctrl-C, and so would be this run
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(empty_folder.glob("runs/*/*/checkpoints/last.ckpt")):
+            assert run.poll() is None, run.stdout.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        run.send_signal(number)
+        said = run.communicate(timeout=60)[0].decode()
+    finally:
+        run.kill()
+    assert run.returncode == code, said
+    assert "Traceback" not in said

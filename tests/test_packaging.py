@@ -1,0 +1,92 @@
+"""What is installed: every package, every config, no common names at the top, and it runs from a wheel alone."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def setuptools_table() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+
+def test_every_package_is_listed() -> None:
+    setup = setuptools_table()
+    found = {
+        ".".join([name, *init.parent.relative_to(ROOT / folder).parts])
+        for name, folder in setup["package-dir"].items()
+        for init in (ROOT / folder).rglob("__init__.py")
+    }
+    assert found == set(setup["packages"])
+
+
+def test_constraints_pin_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["test"],
+        *project["optional-dependencies"]["dev"],
+    ]
+    names = {re.split(r"[\[><=!~ ;]", one)[0].lower() for one in wanted} - {"fna-lightning"}
+    pins = dict(
+        line.lower().split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    assert names <= pins.keys()
+    assert tuple(map(int, pins["lightning"].split("."))) >= (2, 6, 6)
+
+
+@pytest.fixture(scope="module")
+def wheel_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that sees the wheel of this checkout, and the packages of the running one beside it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (wheel,) = folder.glob("*.whl")
+    site = next((folder / "venv").glob("lib/python*/site-packages"))
+    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    # a plain path entry: the running environment's own editable hook stays out
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "others.pth").write_text("\n".join(others))
+    return folder / "venv/bin/python"
+
+
+def run(python: Path, code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "FNA_RUN_DIR": ""}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run([python, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_trains_from_an_empty_folder(wheel_python: Path, tmp_path: Path) -> None:
+    arguments = ["fit", "--config", "reviews_fna.yaml", "--trainer.max_epochs=1", "--trainer.enable_progress_bar=false"]
+    arguments += ["--data.train_size=64", "--data.eval_size=32", "--data.longest=60"]
+    code = "import fna_lightning, sys; print(fna_lightning.__file__); from fna_lightning.cli import main;"
+    code += f"sys.exit(main({arguments}))"
+    done = run(wheel_python, code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert str(wheel_python.parents[1]) in done.stdout.splitlines()[0]
+    assert json.loads((tmp_path / "runs/reviews_fna/version_0/results.json").read_text())["fit"]["epochs"] == 1
+
+
+@pytest.mark.parametrize("name", ["tasks", "callbacks", "configs"])
+def test_no_common_names_leak(wheel_python: Path, tmp_path: Path, name: str) -> None:
+    assert run(wheel_python, f"import fna_lightning.{name}", tmp_path).returncode == 0
+    for python in (wheel_python, Path(sys.executable)):
+        done = run(python, f"import {name}", tmp_path)
+        assert done.returncode == 1
+        assert f"No module named '{name}'" in done.stderr
+
+
+def test_the_wheel_holds_configs_and_types(wheel_python: Path) -> None:
+    package = next(wheel_python.parents[1].glob("lib/python*/site-packages/fna_lightning"))
+    assert {path.name for path in (package / "configs").glob("*.yaml")} == {
+        path.name for path in (ROOT / "configs").glob("*.yaml")
+    }
+    assert (package / "py.typed").is_file()
