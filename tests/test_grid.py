@@ -1,6 +1,7 @@
 """A grid: nothing stale is taken for finished, and the baseline is the one that was meant."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from fna_lightning.commands.sweep_report import compare
 from fna_lightning.grid import Cell, parse_setting
 
 
-def cell(tmp_path: Path, **settings) -> Cell:
+def cell(tmp_path: Path, **settings: Any) -> Cell:
     config = tmp_path / "one.yaml"
     config.write_text("trainer: {}\n")
     return Cell(str(config), (("model.attention.alpha", "1.2"),), 0, **settings)
@@ -36,11 +37,11 @@ def test_other_fixed_settings_have_other_folders_and_the_same_label(tmp_path) ->
 def test_the_baseline_is_meant_by_whole_words_first() -> None:
     runs = {f"imdb alpha={alpha}": {0: 0.5, 1: 0.5 + alpha} for alpha in (1, 1.2, 1.4)}
     assert set(compare(runs, "alpha=1")) == {"imdb alpha=1.2", "imdb alpha=1.4"}
-    with pytest.raises(ValueError, match="--baseline 'imdb' must name one of .*; it fits 3"):
+    with pytest.raises(ValueError, match=r"--baseline 'imdb' must name one of .*; it fits 3"):
         compare(runs, "imdb")
 
 
 def test_a_fixed_value_may_hold_anything() -> None:
     assert parse_setting("data.path=/a,b=c") == ("data.path", "/a,b=c")
-    with pytest.raises(ValueError, match="key=value, got 'data.path'"):
+    with pytest.raises(ValueError, match=r"key=value, got 'data\.path'"):
         parse_setting("data.path")

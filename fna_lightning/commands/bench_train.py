@@ -4,7 +4,7 @@ Blocks of steps alternate between the configurations, so that a machine that slo
 the median over the blocks. The profile says where a step spends its time: loading, forward, backward, optimiser, and
 what Lightning adds. With the same data settings all configurations see the same batches.
 
-examples:
+Examples:
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
   fna-lightning bench train --config reviews_fna.yaml --against reviews_dp.yaml --steps 20 --repeats 3 --json times.json
 """

@@ -3,7 +3,7 @@
 Texts are the arguments, or else the lines of standard input. A text longer than the model reads is cut off, a text
 without a single token is answered "empty"; both are noted on standard error.
 
-examples:
+Examples:
   fna-lightning classify runs/imdb_fna/version_0/checkpoints/best.ckpt "A film to remember." "Two hours I want back."
   fna-lightning classify best.ckpt < reviews.txt
   fna-lightning classify best.ckpt --json answers.json < reviews.txt

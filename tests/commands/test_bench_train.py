@@ -61,5 +61,5 @@ def test_senseless_numbers_are_refused() -> None:
 
 
 def test_an_unknown_key_is_named() -> None:
-    with pytest.raises(UsageError, match="reviews_dp.yaml: .*colour"):
+    with pytest.raises(UsageError, match=r"reviews_dp\.yaml: .*colour"):
         build("reviews_dp.yaml", ["data.colour=red"])

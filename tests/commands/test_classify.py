@@ -44,7 +44,7 @@ def test_label_and_probability_are_the_models(checkpoint, capsys) -> None:
 
 
 def test_lines_of_standard_input_are_texts(checkpoint, capsys, monkeypatch) -> None:
-    give(monkeypatch, "the plot was gripping\r\nthe ending was hollow\nno newline at the end".encode() * 20)
+    give(monkeypatch, b"the plot was gripping\r\nthe ending was hollow\nno newline at the end" * 20)
     assert main(["classify", str(checkpoint)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 41

@@ -6,9 +6,25 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-GOOD = "wonderful moving clever splendid".split()
-BAD = "dreadful boring clumsy tedious".split()
-OTHER = "the film was with a plot and music by someone from there then it ended".split()
+GOOD = ["wonderful", "moving", "clever", "splendid"]
+BAD = ["dreadful", "boring", "clumsy", "tedious"]
+OTHER = [
+    "the",
+    "film",
+    "was",
+    "with",
+    "a",
+    "plot",
+    "and",
+    "music",
+    "by",
+    "someone",
+    "from",
+    "there",
+    "then",
+    "it",
+    "ended",
+]
 
 
 def review(rng: random.Random, label: int) -> str:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def own_cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def no_network(monkeypatch) -> None:
-    def refuse(*args, **kwargs):
+    def refuse(*args: object, **kwargs: object) -> None:
         raise OSError("this test has no network")
 
     monkeypatch.setattr(socket, "create_connection", refuse)
@@ -36,7 +37,7 @@ def no_network(monkeypatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-def prepared(path: Path, **settings) -> ImdbData:
+def prepared(path: Path, **settings: Any) -> ImdbData:
     data = ImdbData(path=str(path), **{"tokenization": WORDS, **settings})
     data.prepare_data()
     return data
@@ -135,11 +136,15 @@ def test_a_second_start_neither_tokenises_nor_imports_the_libraries(tmp_path) ->
     folder = imdb_folder(tmp_path / "imdb")
     prepared(folder)
     script = (
-        "import sys; from fna_lightning.tasks import ImdbData; from fna_lightning.tasks.tokenization import Tokenization\n"
+        "import sys\n"
+        "from fna_lightning.tasks import ImdbData\n"
+        "from fna_lightning.tasks.tokenization import Tokenization\n"
         f"data = ImdbData(path={str(folder)!r}, tokenization=Tokenization(kind='word', vocab_size=100))\n"
         "data.prepare_data(); print(len(data.split('train')), {'datasets', 'tokenizers', 'pyarrow'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, env=os.environ, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, env=os.environ, check=True
+    )
     assert done.stdout.strip() == "54 set()"
 
 
@@ -186,7 +191,7 @@ def test_an_empty_folder_says_what_it_should_hold(tmp_path) -> None:
 def test_a_label_out_of_range_is_named(tmp_path) -> None:
     for name in ("train", "test"):
         write_split(tmp_path / "odd", name, ["good", "bad"], [1, -1])
-    with pytest.raises(UsageError, match="split 'train' of .*odd has the label -1; .*label \\(0 to 1\\)"):
+    with pytest.raises(UsageError, match=r"split 'train' of .*odd has the label -1; .*label \(0 to 1\)"):
         prepared(tmp_path / "odd")
 
 

@@ -1,5 +1,7 @@
 """Tokenizers: what they keep of a text, and what they cost in ids."""
 
+from typing import Any
+
 import pytest
 
 from fna_lightning.codec import TextCodec
@@ -10,7 +12,7 @@ from fna_lightning.tasks.tokenization import Tokenization, train_tokenizer
 TEXTS = ["A film I don't regret.<br /><br />Not one bit!", "a film, again and again"] * 5
 
 
-def codec(**settings) -> TextCodec:
+def codec(**settings: Any) -> TextCodec:
     how = Tokenization(**settings)
     return TextCodec(train_tokenizer(TEXTS, how), ["negative", "positive"], how.max_length)
 
@@ -19,7 +21,7 @@ def codec(**settings) -> TextCodec:
 def test_ids_fit_the_embedding_table(kind) -> None:
     cutter = codec(kind=kind, vocab_size=300)
     ids = cutter.encode("a film, again: don't! " + "".join(map(chr, range(32, 1000))))
-    assert 0 < min(ids)
+    assert min(ids) > 0
     assert max(ids) < 300
 
 
