@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     # every block is a fit of its own, and would announce itself
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message=".*have no `val_dataloader`.*")
     names = list(dict.fromkeys([args.config, *args.against]))
     contestants = [Contestant.of(name, args.set) for name in names]
