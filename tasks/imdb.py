@@ -1,7 +1,6 @@
 """IMDb film reviews (Maas et al., 2011): 25,000 to learn from and 25,000 to be tested on, half of them positive."""
 
 import hashlib
-from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -76,13 +75,14 @@ class ImdbData(TextData):
 
     def prepare_data(self) -> None:
         """Fill the cache, where it is not filled and intact."""
-        read = _read_once(self.source)
-        ensure(self._tokenizer_folder, lambda draft: self._write_tokenizer(draft, read))
+        # read when something is missing, and then once
+        read = cache(self.source.read)
+        ensure(self._tokenizer_folder, lambda draft: self._write_tokenizer(draft, read()["train"][0]))
         tokenizer = self._tokenizer()
         for name in ("train", "test"):
             ensure(
                 self._tokens_folder(name),
-                lambda draft, name=name: write_tokens(draft, tokenizer, *read(name), f"tokenising {name}"),
+                lambda draft, name=name: write_tokens(draft, tokenizer, *read()[name], f"tokenising {name}"),
             )
 
     def split(self, name: str) -> Sequences:
@@ -96,8 +96,7 @@ class ImdbData(TextData):
         held_out = stratified(everything.labels[rows], self.validation, self.split_seed)
         return everything.take(rows[held_out if name == "val" else ~held_out])
 
-    def _write_tokenizer(self, draft: Path, read: Callable[[str], tuple[list[str], list[int]]]) -> None:
-        texts, _ = read("train")
+    def _write_tokenizer(self, draft: Path, texts: list[str]) -> None:
         (draft / "tokenizer.json").write_text(train_tokenizer(texts, self.tokenization), encoding="utf-8")
 
     def _tokens(self, name: str) -> Sequences:
@@ -125,8 +124,3 @@ def stratified(labels: NDArray[np.integer], share: float, seed: int) -> NDArray[
         members = rng.permutation(np.flatnonzero(labels == label))
         chosen[members[: round(share * len(members))]] = True
     return chosen
-
-
-def _read_once(source: TextSource) -> Callable[[str], tuple[list[str], list[int]]]:
-    """Return ``source.read`` that reads each split when it is first asked for."""
-    return cache(source.read)

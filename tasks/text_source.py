@@ -60,8 +60,8 @@ class TextSource:
         named = "\n".join(f"{one.relative_to(folder)} {file_digest(one)}" for one in files)
         return hashlib.sha256(named.encode()).hexdigest()
 
-    def read(self, split: str) -> tuple[list[str], list[int]]:
-        """Return texts and labels of the hub's split "train" or "test"."""
+    def read(self) -> dict[str, tuple[list[str], list[int]]]:
+        """Return texts and labels of the hub's splits "train" and "test"."""
         local = Path(self.path).is_dir()
         if not local and (Path(self.path).is_absolute() or self.path.startswith(".")):
             raise UsageError(f"no folder {self.path!r}; {self._ways()}")
@@ -79,7 +79,7 @@ class TextSource:
                 reason = str(error).strip().partition("\n")[0]
                 way_out = self._expected() if local else self._ways()
                 raise UsageError(f"the data set {self.path!r} cannot be loaded ({reason}); {way_out}") from error
-            return self._checked(found, split)
+            return {split: self._checked(found, split) for split in ("train", "test")}
 
     def _checked(self, found: Mapping[str, Any], split: str) -> tuple[list[str], list[int]]:
         """Return texts and labels of a split, if they are what they should be."""
