@@ -30,7 +30,11 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 def load_task(path: str | Path) -> Task:
     """Return the trained task of a checkpoint, in evaluation mode, on the CPU."""
-    checkpoint = read_checkpoint(path)
+    return task_of(read_checkpoint(path), path)
+
+
+def task_of(checkpoint: dict[str, Any], path: str | Path) -> Task:
+    """Return the trained task of what ``read_checkpoint`` found at ``path``."""
     recipe = checkpoint.get("recipe")
     if recipe is None:
         raise UsageError(

@@ -88,3 +88,7 @@ class Task(L.LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.recipe is not None:
             checkpoint["recipe"] = self.recipe
+        # how the outside world is read and named: what `classify` needs beside the weights
+        codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
+        if codec is not None:
+            checkpoint["codec"] = codec.state()

@@ -2,8 +2,10 @@
 
 from functools import cache
 
+from fna_lightning.codec import TextCodec
 from fna_lightning.tasks.review_grammar import LABELS, reviews, vocabulary
 from fna_lightning.tasks.text_data import UNKNOWN, Sequences, TextData
+from fna_lightning.tasks.tokenization import word_tokenizer
 
 # each split has a range of seeds of its own, so that no setting makes one repeat another
 SPLITS = ("train", "val", "test")
@@ -49,8 +51,12 @@ class ReviewData(TextData):
     def class_names(self) -> list[str]:
         return list(LABELS)
 
+    @property
+    def codec(self) -> TextCodec:
+        return TextCodec(word_tokenizer(self.word_ids), self.class_names, self.longest)
+
     def encode(self, text: str) -> list[int]:
-        """Return the ids of the words of ``text``."""
+        """Return the ids of the words of ``text``, as the codec does, without its library."""
         return [self.word_ids.get(word, UNKNOWN) for word in text.lower().split()]
 
     def split(self, name: str) -> Sequences:

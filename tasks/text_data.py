@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from fna_lightning.codec import TextCodec
 from fna_lightning.tasks.batching import LengthBatches
 
 PAD = 0
@@ -28,34 +30,40 @@ class TextBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Sequences(Dataset[tuple[NDArray[np.integer], int]]):
-    """Token sequences of different lengths, end to end in one array."""
+    """Token sequences of different lengths, views into one array, which may be a file."""
 
     tokens: NDArray[np.integer]
-    starts: NDArray[np.integer]  # one more than there are sequences
+    starts: NDArray[np.integer]
+    lengths: NDArray[np.integer]
     labels: NDArray[np.integer]
 
     @classmethod
     def of(cls, sequences: list[list[int]], labels: list[int]) -> "Sequences":
         """Join lists of token ids."""
-        starts = np.cumsum([0, *map(len, sequences)])
-        tokens = np.fromiter((token for one in sequences for token in one), dtype=np.int32, count=int(starts[-1]))
-        return cls(tokens, starts, np.asarray(labels, dtype=np.int64))
+        lengths = np.asarray([len(one) for one in sequences], dtype=np.int64)
+        tokens = np.fromiter((token for one in sequences for token in one), dtype=np.int32, count=int(lengths.sum()))
+        return cls(tokens, lengths.cumsum() - lengths, lengths, np.asarray(labels, dtype=np.int64))
 
-    @property
-    def lengths(self) -> NDArray[np.integer]:
-        return np.diff(self.starts)
+    def take(self, rows: NDArray[np.integer]) -> "Sequences":
+        """Return some of the sequences; no token is copied."""
+        return Sequences(self.tokens, self.starts[rows], self.lengths[rows], self.labels[rows])
+
+    def cut(self, max_length: int) -> "Sequences":
+        """Return the first ``max_length`` tokens of every sequence; no token is copied."""
+        return Sequences(self.tokens, self.starts, np.minimum(self.lengths, max_length), self.labels)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.integer], int]:
-        return self.tokens[self.starts[index] : self.starts[index + 1]], int(self.labels[index])
+        start = self.starts[index]
+        return self.tokens[start : start + self.lengths[index]], int(self.labels[index])
 
 
-def pad(examples: list[tuple[NDArray[np.integer], int]]) -> TextBatch:
-    """Join examples to one batch, as long as its longest sequence (and at least one token)."""
+def pad(examples: list[tuple[NDArray[np.integer], int]], length: int = 1) -> TextBatch:
+    """Join examples to one batch, as long as its longest sequence and at least ``length``."""
     lengths = [len(tokens) for tokens, _ in examples]
-    padded = np.full((len(examples), max(1, *lengths)) if lengths else (0, 1), PAD, dtype=np.int64)
+    padded = np.full((len(examples), max(length, *lengths) if lengths else length), PAD, dtype=np.int64)
     for row, (tokens, _) in zip(padded, examples, strict=True):
         row[: len(tokens)] = tokens
     return TextBatch(torch.from_numpy(padded), torch.tensor(lengths), torch.tensor([label for _, label in examples]))
@@ -69,14 +77,16 @@ class TextData(L.LightningDataModule, ABC):
     Args:
         batch_size: sequences in a batch of one process.
         num_workers: processes that load batches beside the training one.
+        pad_to: fewest tokens a batch is padded to; by default a batch is as long as its longest sequence.
     """
 
-    def __init__(self, *, batch_size: int = 32, num_workers: int = 0) -> None:
+    def __init__(self, *, batch_size: int = 32, num_workers: int = 0, pad_to: int = 1) -> None:
         super().__init__()
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.batch_size = batch_size
         self.num_workers = num_workers
+        self.pad_to = pad_to
 
     @property
     @abstractmethod
@@ -87,6 +97,11 @@ class TextData(L.LightningDataModule, ABC):
     @abstractmethod
     def class_names(self) -> list[str]:
         """What the labels 0, 1, ... are called."""
+
+    @property
+    @abstractmethod
+    def codec(self) -> TextCodec:
+        """How a text becomes token ids and a class number a name; the checkpoints of a task carry it."""
 
     @abstractmethod
     def split(self, name: str) -> Sequences:
@@ -119,7 +134,7 @@ class TextData(L.LightningDataModule, ABC):
         return DataLoader(
             sequences,
             batch_sampler=batches,
-            collate_fn=pad,
+            collate_fn=partial(pad, length=self.pad_to),
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
         )

@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fna_lightning.commands.sweep_report import write_report
-from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_shard
+from fna_lightning.console import wide_console
+from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
 from fna_lightning.run_folder import RUN_DIR_VARIABLE, read_results
 from fna_lightning.shipped import resolve_config
 
@@ -30,9 +31,7 @@ from fna_lightning.shipped import resolve_config
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--config", "-c", action="append", required=True, metavar="YAML", help="may be repeated")
-    parser.add_argument(
-        "--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; may be repeated"
-    )
+    parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; repeatable")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key set in every cell")
     parser.add_argument("--seeds", type=int, default=1, help="seeds 0 ... N-1 for each setting")
     parser.add_argument("--metric", default="test/accuracy", help="what the table compares")
@@ -49,15 +48,15 @@ def run(args: argparse.Namespace) -> int:
     if args.seeds < 1 or args.workers < 1:
         raise ValueError(f"--seeds and --workers must be at least 1, got {args.seeds} and {args.workers}")
     configs = [resolve_config(name) for name in args.config]
-    fixed = [parse_axis(one) for one in args.set]
-    cells = grid_cells(
-        configs, [*map(parse_axis, args.grid), *((key, [",".join(v)]) for key, v in fixed)], [*range(args.seeds)]
-    )
+    fixed = tuple(map(parse_setting, args.set))
+    cells = grid_cells(configs, [*map(parse_axis, args.grid)], [*range(args.seeds)], fixed)
     part, parts = parse_shard(args.shard)
     root = args.out or Path("runs") / ("sweep_" + "+".join(Path(config).stem for config in configs))
     todo = [cell for cell in cells[part - 1 :: parts] if not cell.finished(root)]
-    console = Console(soft_wrap=True)
+    console = wide_console()
     console.print(f"{len(cells)} runs in {root}, {len(todo)} to do here")
+    if changed := [f"{cell.label} seed {cell.seed}" for cell in todo if cell.outdated(root)]:
+        console.print(f"run again, their configuration has changed since: {', '.join(changed)}", highlight=False)
     failed = run_cells(todo, root, args.workers, console)
     done = {cell: read_results(cell.folder(root)) for cell in cells if cell.finished(root)}
     rows = {cell: results["test"]["metrics"].get(args.metric) for cell, results in done.items()}
@@ -85,7 +84,9 @@ def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> i
     context = multiprocessing.get_context("spawn")
     with bar, ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
         task = bar.add_task("runs", total=len(todo))
-        futures = {pool.submit(run_cell, cell, root): cell for cell in todo}
+        # workers share the cores; a single one leaves the choice to PyTorch
+        threads = max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
+        futures = {pool.submit(run_cell, cell, root, threads): cell for cell in todo}
         try:
             for future in as_completed(futures):
                 cell, error = futures[future], future.result()
@@ -99,12 +100,15 @@ def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> i
     return failed
 
 
-def run_cell(cell: Cell, root: Path) -> str | None:
+def run_cell(cell: Cell, root: Path, threads: int | None = None) -> str | None:
     """Train and test one cell, its output in log.txt of its folder; return what went wrong, if anything."""
+    import torch
+
     from fna_lightning.cli import main
 
-    folder = cell.folder(root)
-    folder.mkdir(parents=True, exist_ok=True)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    folder = cell.start(root)
     os.environ[RUN_DIR_VARIABLE] = str(folder)
     with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         try:

@@ -38,6 +38,7 @@ def write_report(
     print_table(args.metric, summaries, differences, seconds, console)
     report = {
         "metric": args.metric,
+        "set": args.set,
         "runs": [{"label": cell.label, "seed": cell.seed, "value": value} for cell, value in rows.items()],
         "summary": {label: _finite(asdict(summary)) for label, summary in summaries.items()},
         "paired": {label: _finite(asdict(difference)) for label, difference in differences.items()},
@@ -57,10 +58,12 @@ def write_report(
 
 
 def compare(by_label: dict[str, dict[int, float]], baseline: str | None) -> dict[str, PairedDifference]:
-    """Return the paired difference of every label to the one that contains ``baseline``."""
+    """Return the paired difference of every label to the one that has the words of ``baseline``."""
     if baseline is None:
         return {}
-    matching = [label for label in by_label if baseline in label]
+    # whole words first: alpha=1 is not alpha=1.2
+    matching = [label for label in by_label if set(baseline.split()) <= set(label.split())]
+    matching = matching or [label for label in by_label if baseline in label]
     if len(matching) != 1:
         raise ValueError(f"--baseline {baseline!r} must name one of {', '.join(by_label)}; it fits {len(matching)}")
     reference = by_label[matching[0]]

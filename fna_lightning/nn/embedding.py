@@ -1,9 +1,12 @@
 """Token ids to vectors."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from fna_lightning.attention.distance import unit
 from fna_lightning.nn.positions import Positions
+from fna_lightning.nn.token_table import TokenTable
 
 
 class Embedding(nn.Module):
@@ -16,6 +19,7 @@ class Embedding(nn.Module):
         positions: see ``Positions``.
         dropout: probability of dropping a coordinate.
         on_sphere: whether every token is normalised to length 1, as attention on the sphere expects.
+        table: makes the vectors of tokens from the number of token ids and the width.
     """
 
     def __init__(
@@ -27,9 +31,10 @@ class Embedding(nn.Module):
         positions: str = "sinusoidal",
         dropout: float = 0.1,
         on_sphere: bool = False,
+        table: Callable[[int, int], TokenTable] = TokenTable,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, dim, padding_idx=0)
+        self.tokens = table(vocab_size, dim)
         self.positions = Positions(positions, max_length, dim)
         self.dropout = nn.Dropout(dropout)
         self.on_sphere = on_sphere

@@ -1,0 +1,45 @@
+"""A task and its data from a configuration file, without a trainer or a run folder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import lightning as L
+import yaml
+from jsonargparse import ArgumentParser
+
+from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.shipped import resolve_config
+from fna_lightning.task import Task
+from fna_lightning.training_cli import DATA_FACTS
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a configuration describes."""
+
+    task: Task
+    data: L.LightningDataModule
+    data_settings: dict[str, Any]
+    trainer_settings: dict[str, Any]
+
+
+def build(config: str, overrides: list[str] | None = None) -> Built:
+    """Return what the configuration file ``config`` describes; ``overrides`` are ``key=value`` laid over it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--seed_everything", type=int | bool, default=0)
+    parser.add_argument("--trainer", type=dict[str, Any], default={})
+    parser.add_subclass_arguments(Task, "model", required=True)
+    parser.add_subclass_arguments(L.LightningDataModule, "data", required=True)
+    for fact in DATA_FACTS:
+        parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
+    parser.add_argument("--config", action="config")
+    try:
+        given = parser.parse_args([f"--config={resolve_config(config)}", *(f"--{one}" for one in overrides or [])])
+    except Exception as error:
+        raise UsageError(f"{config}: {one_sentence(str(error))}") from error
+    seed = given.seed_everything
+    if seed is not False:
+        L.seed_everything(0 if seed is True else seed, verbose=False)
+    made = parser.instantiate_classes(given)
+    settings = yaml.safe_load(parser.dump(given))
+    return Built(made.model, made.data, settings["data"], settings["trainer"])

@@ -1,0 +1,49 @@
+"""How a text becomes token ids and a class number a name, as plain values that travel in a checkpoint."""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fna_lightning.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """What a text classifier must know of the world outside its tensors.
+
+    Args:
+        tokenizer: a tokenizer of the `tokenizers` library as JSON.
+        class_names: what the classes 0, 1, ... are called.
+        max_length: tokens of a text that are read; the rest is cut off.
+    """
+
+    tokenizer: str
+    class_names: list[str]
+    max_length: int
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: dict[str, Any], path: object) -> "TextCodec":
+        """Return the codec a checkpoint carries."""
+        state = checkpoint.get("codec")
+        if not isinstance(state, dict) or set(state) != {"tokenizer", "class_names", "max_length"}:
+            raise UsageError(
+                f"{path} carries no tokenizer and class names: it is no text classifier trained by `fna-lightning fit`"
+            )
+        return cls(**state)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of all tokens of ``text``, not cut off."""
+        return self._tokenizer.encode(text).ids
+
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(self.tokenizer)

@@ -1,0 +1,90 @@
+"""Say what a trained text classifier makes of texts: label and probability, one line each.
+
+Texts are the arguments, or else the lines of standard input. A text longer than the model reads is cut off, a text
+without a single token is answered "empty"; both are noted on standard error.
+
+Examples:
+  fna-lightning classify runs/imdb_fna/version_0/checkpoints/best.ckpt "A film to remember." "Two hours I want back."
+  fna-lightning classify best.ckpt < reviews.txt
+  fna-lightning classify best.ckpt --json answers.json < reviews.txt
+"""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# texts in a batch: answers of a long stream come while it is read
+BATCH = 32
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("checkpoint", metavar="CKPT", help="a checkpoint of a text classification run")
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="default: the lines of standard input")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answers as JSON too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print an answer for each text."""
+    from fna_lightning.checkpoint import read_checkpoint, task_of
+    from fna_lightning.codec import TextCodec
+
+    checkpoint = read_checkpoint(args.checkpoint)
+    codec = TextCodec.from_checkpoint(checkpoint, args.checkpoint)
+    task = task_of(checkpoint, args.checkpoint)
+    texts = map(_clean_argument, args.text) if args.text else _lines()
+    answers: list[dict[str, Any]] = []
+    while batch := list(itertools.islice(texts, BATCH)):
+        for answer in classify(task, codec, batch):
+            answers.append(answer)
+            if "note" in answer:
+                print(f"fna-lightning: text {len(answers)} {answer['note']}", file=sys.stderr)
+            empty = answer["label"] is None
+            print("empty\t-" if empty else f"{answer['label']}\t{answer['probability']:.4f}", flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(answers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0
+
+
+def classify(task: Any, codec: Any, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield label, probability and, if there is something to say, a note for each text."""
+    import torch
+
+    encoded = [codec.encode(text) for text in texts]
+    read = [tokens[: codec.max_length] for tokens in encoded]
+    lengths = torch.tensor([len(tokens) for tokens in read])
+    tokens = torch.zeros(len(read), max(1, int(lengths.max())), dtype=torch.long)
+    for row, ids in zip(tokens, read, strict=True):
+        row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
+    with torch.inference_mode():
+        best, classes = task(tokens, lengths).softmax(dim=-1).max(dim=-1)
+    for every, probability, number in zip(encoded, best.tolist(), classes.tolist(), strict=True):
+        if not every:
+            yield {"label": None, "probability": None, "note": "is empty: there is nothing to classify"}
+            continue
+        answer = {"label": codec.class_names[number], "probability": probability}
+        if len(every) > codec.max_length:
+            answer["note"] = f"has {len(every)} tokens; the model reads the first {codec.max_length}"
+        yield answer
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of standard input, whatever bytes they hold."""
+    if sys.stdin.isatty():
+        print("fna-lightning: type one text a line, end with Ctrl-D", file=sys.stderr)
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        line = line.rstrip(b"\r\n")
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError:
+            print(f"fna-lightning: text {number} is not UTF-8; what cannot be read is replaced by �", file=sys.stderr)
+            yield line.decode("utf-8", "replace")
+
+
+def _clean_argument(text: str) -> str:
+    """Return an argument with the bytes the system could not decode replaced."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

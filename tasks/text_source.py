@@ -1,0 +1,110 @@
+"""Labelled texts from the hub or from a folder in the hub's layout, through the `datasets` library."""
+
+import hashlib
+import os
+import socket
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fna_lightning.errors import UsageError
+from fna_lightning.tasks.token_cache import file_digest
+
+DATA_VARIABLE = "FNA_DATA"
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached; behind a proxy only the library itself can tell."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Where labelled texts come from.
+
+    Args:
+        path: a folder, or a name on the hub.
+        num_classes: labels are 0 ... num_classes - 1.
+    """
+
+    path: str
+    num_classes: int
+
+    @classmethod
+    def find(cls, path: str | None, folder: str, hub_name: str, num_classes: int) -> "TextSource":
+        """Return the source at ``path``; else ``folder`` in FNA_DATA if it is there; else the hub's."""
+        if path is None:
+            local = Path(os.environ.get(DATA_VARIABLE) or os.devnull) / folder
+            path = str(local) if local.is_dir() else hub_name
+        return cls(path, num_classes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the texts are: the contents of a folder's files, or the hub's name, whose data sets do not change."""
+        folder = Path(self.path)
+        if not folder.is_dir():
+            return f"hub:{self.path}"
+        files = sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
+        named = "\n".join(f"{one.relative_to(folder)} {file_digest(one)}" for one in files)
+        return hashlib.sha256(named.encode()).hexdigest()
+
+    def read(self) -> dict[str, tuple[list[str], list[int]]]:
+        """Return texts and labels of the hub's splits "train" and "test"."""
+        local = Path(self.path).is_dir()
+        if not local and (Path(self.path).is_absolute() or self.path.startswith(".")):
+            raise UsageError(f"no folder {self.path!r}; {self._ways()}")
+        if not local and not hub_answers():
+            # without this the library tries again for half a minute; its own cache may still serve
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        # a second to import, and needed only when no cache serves
+        import datasets
+
+        # what is read from a folder need not be kept a third time, beside the folder and our own cache
+        with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
+            try:
+                found = datasets.load_dataset(self.path, cache_dir=scratch)
+            except (OSError, RuntimeError, ValueError) as error:
+                reason = str(error).strip().partition("\n")[0]
+                way_out = self._expected() if local else self._ways()
+                raise UsageError(f"the data set {self.path!r} cannot be loaded ({reason}); {way_out}") from error
+            return {split: self._checked(found, split) for split in ("train", "test")}
+
+    def _checked(self, found: Mapping[str, Any], split: str) -> tuple[list[str], list[int]]:
+        """Return texts and labels of a split, if they are what they should be."""
+        if split not in found:
+            raise UsageError(f"{self.path} has the splits {', '.join(found)} and no {split!r}; {self._expected()}")
+        part = found[split]
+        if missing := {"text", "label"} - set(part.column_names):
+            raise UsageError(
+                f"split {split!r} of {self.path} has the columns {', '.join(part.column_names)} and no "
+                f"{' and no '.join(sorted(missing))}; {self._expected()}"
+            )
+        texts, labels = list(part["text"]), list(part["label"])
+        if strange := set(labels) - set(range(self.num_classes)):
+            raise UsageError(f"split {split!r} of {self.path} has the label {min(strange)}; {self._expected()}")
+        return texts, labels
+
+    def _expected(self) -> str:
+        return (
+            "expected are the splits train and test (train-*.parquet and test-*.parquet), each with the columns "
+            f"text and label (0 to {self.num_classes - 1})"
+        )
+
+    def _ways(self) -> str:
+        return (
+            "either connect to the internet once, so that it is fetched from the hub, or set "
+            f"--data.path to a folder that holds train-*.parquet and test-*.parquet ({DATA_VARIABLE} names the folder "
+            "above it)"
+        )

@@ -1,0 +1,85 @@
+"""A cache of folders that are whole or absent, checked when opened and built again when damaged."""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fna_lightning.errors import UsageError
+
+log = logging.getLogger("fna_lightning")
+
+CACHE_VARIABLE = "FNA_CACHE"
+MANIFEST = "manifest.json"
+
+
+def cache_root() -> Path:
+    """Return the folder of all caches: FNA_CACHE, or fna_lightning in the user's cache folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "fna_lightning")
+
+
+def content_key(**settings: object) -> str:
+    """Return a short name for a combination of settings; any change of one gives another name."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def damage(folder: Path) -> str | None:
+    """Return what is wrong with a cache folder, or None if every file is as it was written."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        for name, digest in manifest.items():
+            if file_digest(folder / name) != digest:
+                return f"{name} has changed"
+    except (OSError, ValueError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def ensure(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Return ``folder``, filled by ``build`` unless an earlier call did so and its files are intact.
+
+    A folder appears under its name only when all is written, and only one process builds at a time.
+    """
+    if folder.is_dir() and damage(folder) is None:
+        return folder
+    from filelock import FileLock
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.parent / f"{folder.name}.lock"):
+            _build(folder, build)
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        way_out = f"set {CACHE_VARIABLE} to another folder"
+        raise UsageError(f"the cache {folder} cannot be written ({error}); {way_out}") from error
+    return folder
+
+
+def _build(folder: Path, build: Callable[[Path], None]) -> None:
+    if folder.is_dir():
+        # another process may have built it while this one waited for the lock
+        found = damage(folder)
+        if found is None:
+            return
+        log.warning("the cache %s is damaged (%s); it is built again", folder, found)
+    # what a killed process left; the lock says nobody is writing it
+    for left in folder.parent.glob(f"{folder.name}.part.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part.", dir=folder.parent))
+    try:
+        build(draft)
+        manifest = {path.name: file_digest(path) for path in sorted(draft.iterdir())}
+        (draft / MANIFEST).write_text(json.dumps(manifest, indent=2))
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

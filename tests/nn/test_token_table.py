@@ -1,0 +1,76 @@
+"""Vectors of tokens and of pairs."""
+
+import pytest
+import torch
+
+from fna_lightning.nn import Embedding, TokenTable
+from fna_lightning.nn.token_table import pair_rows
+
+TOKENS = torch.tensor([[5, 7, 5, 7, 9], [7, 5, 0, 0, 0]])
+
+
+def test_a_pair_is_ordered_and_padding_has_none() -> None:
+    rows = pair_rows(TOKENS, 1000)
+    assert rows[0, 0] == rows[0, 2]
+    assert rows[0, 0] != rows[1, 0]
+    assert rows[0, 4] == 0
+    assert rows[1, 1:].eq(0).all()
+
+
+def test_rows_stay_in_the_table_and_spread() -> None:
+    tokens = torch.randint(1, 30_000, (8, 512), generator=torch.Generator().manual_seed(0))
+    rows = pair_rows(tokens, 5000)
+    assert rows.max() < 5000
+    # 4088 balls in 4999 boxes fill 56 % of them by chance
+    assert 0.53 < len(rows.unique()) / 4999 < 0.59
+
+
+def test_word_order_is_seen_only_with_pairs() -> None:
+    forwards, backwards = torch.tensor([[3, 4, 5]]), torch.tensor([[5, 4, 3]])
+    for pairs, differs in ((0, False), (50, True)):
+        torch.manual_seed(0)
+        table = TokenTable(10, 4, pairs=pairs)
+        assert table(forwards).sum(1).allclose(table(backwards).sum(1), atol=1e-6) is not differs
+
+
+def test_the_vector_of_padding_stays_zero() -> None:
+    table = TokenTable(10, 4, std=0.1, pairs=20)
+    out = table(TOKENS)
+    assert out[1, 2:].eq(0).all()
+    out.sum().backward()
+    assert table.weight.grad[0].eq(0).all()
+    assert table.pairs.weight.grad[0].eq(0).all()
+    assert table.pairs.weight.grad.any()
+
+
+def test_the_start_is_as_wide_as_told() -> None:
+    assert TokenTable(5000, 16, std=0.1).weight.std().item() == pytest.approx(0.1, rel=0.02)
+
+
+def test_whole_tokens_are_dropped_in_training_only() -> None:
+    table = TokenTable(10, 64, dropout=0.5)
+    tokens = torch.full((1, 2000), 3)
+    dropped = table(tokens).eq(0)
+    assert dropped.all(dim=-1).equal(dropped.any(dim=-1))
+    assert 0.45 < dropped[..., 0].float().mean() < 0.55
+    assert table(tokens).mean(dim=1).allclose(table.weight[3], atol=0.25)
+    assert table.eval()(tokens)[0, 0].equal(table.weight[3])
+
+
+def test_an_embedding_takes_any_table() -> None:
+    embedding = Embedding(10, 4, positions="none", dropout=0.0, table=lambda size, dim: TokenTable(size, dim, pairs=7))
+    assert embedding(TOKENS).equal(embedding.tokens(TOKENS))
+    assert embedding.tokens.pairs.num_embeddings == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"std": 0.0}, "std must be positive, got 0.0"),
+        ({"pairs": 1}, "pairs must be 0 for none, or at least 2 .*got 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenTable(10, 4, **settings)
