@@ -187,15 +187,11 @@ def _no_second_derivative(ctx: Any, *_: Tensor) -> None:
 
 LIBRARY.impl("radial_attention", _forward, "CPU")
 LIBRARY.impl("radial_attention_backward", _backward, "CPU")
-torch.library.register_fake(
-    "fna_lightning::radial_attention", lambda q, k, v, *_: _empty_out(q, k, v), lib=LIBRARY
-)
+torch.library.register_fake("fna_lightning::radial_attention", lambda q, k, v, *_: _empty_out(q, k, v), lib=LIBRARY)
 torch.library.register_fake(
     "fna_lightning::radial_attention_backward",
     lambda grad, q, k, v, mask, kappa, *_: _empty_grads(q, k, v, kappa),
     lib=LIBRARY,
 )
-torch.library.register_autograd(
-    "fna_lightning::radial_attention", _op_derivative, setup_context=_save, lib=LIBRARY
-)
+torch.library.register_autograd("fna_lightning::radial_attention", _op_derivative, setup_context=_save, lib=LIBRARY)
 torch.library.register_autograd("fna_lightning::radial_attention_backward", _no_second_derivative, lib=LIBRARY)
