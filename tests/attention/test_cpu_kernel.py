@@ -447,6 +447,17 @@ def test_it_refuses_with_a_reason() -> None:
     assert "on meta" in refusal(Fractional(1.2), *(x.to("meta") for x in (q, k, v)))
 
 
+def test_a_subclass_with_its_own_formula_is_left_to_the_others() -> None:
+    class Taxicab(Fractional):
+        def distance(self, q: Tensor, k: Tensor) -> Tensor:
+            return torch.cdist(q, k, p=1.0)
+
+    q, k, v = tokens(6, 6, 4, 4)
+    attention = Taxicab(1.2)
+    assert choose(Call(attention, q, k, v, attention.visibility(q, k, None), 0.0)).name not in ("cpu", "flex")
+    torch.testing.assert_close(attention(q, k, v), attention.weights(q, k) @ v)
+
+
 def _python(code: str, **environment: str) -> str:
     result = subprocess.run(
         [sys.executable, "-c", code],
