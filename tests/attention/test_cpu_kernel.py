@@ -469,3 +469,12 @@ def _python(code: str, **environment: str) -> str:
     )
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout.strip()
+
+
+def test_denormals_are_flushed_inside_the_kernel_only() -> None:
+    """Tiny gradients times tiny weights would cost 40 times as much; the caller's arithmetic stays as it was."""
+    q, k, v = torch.randn(3, 2, 3, 40, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    v.requires_grad_()
+    fractional_attention(q, k, v, kernel="cpu").backward(torch.full((2, 3, 40, 8), 1e-39))
+    assert v.grad.abs().max() < 1e-37
+    assert (torch.full((4,), 1e-30) * 1e-10).ne(0).all()
