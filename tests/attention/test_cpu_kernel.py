@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fna_lightning import available_kernels
+from fna_lightning import available_kernels, fractional_attention
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, Call, choose, cpu_library
 from fna_lightning.attention.kernels.cpu_op import radial_attention
