@@ -63,10 +63,8 @@ class _Blocks(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors  # queries first
-        grads = [
-            torch.zeros_like(x) if needed else None for x, needed in zip(tensors, ctx.needs_input_grad[2:], strict=True)
-        ]
-        places = [place for place, grad in enumerate(grads) if grad is not None]
+        places = [place for place, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        grads = {place: torch.zeros_like(tensors[place]) for place in places}
         with _same_random(ctx.random, upstream.device), torch.enable_grad():
             for start, stop in query_blocks(*tensors[:2]):
                 parts = [tensors[0][..., start:stop, :], *tensors[1:]]
@@ -74,8 +72,8 @@ class _Blocks(torch.autograd.Function):
                 out = ctx.function(ctx.call, start, stop, *parts)
                 found = torch.autograd.grad(out, [parts[i] for i in places], upstream[..., start:stop, :])
                 for place, grad in zip(places, found, strict=True):
-                    (grads[0][..., start:stop, :] if place == 0 else grads[place]).add_(grad)
-        return None, None, *grads
+                    (grads[place] if place else grads[place][..., start:stop, :]).add_(grad)
+        return None, None, *(grads.get(place) for place in range(len(tensors)))
 
 
 def query_blocks(q: Tensor, k: Tensor) -> list[tuple[int, int]]:
