@@ -17,7 +17,7 @@ TRAINING_VERBS = {
     "predict": "write a checkpoint's predictions to a file",
 }
 # verb: module of fna_lightning.commands with add_arguments(parser) and run(args)
-COMMANDS = ("bench", "classify", "list", "sweep")
+COMMANDS = ("analyze", "bench", "classify", "list", "sweep")
 DEBUG_VARIABLE = "FNA_DEBUG"
 
 # true of every run and nothing a user can act on

@@ -10,7 +10,7 @@ from fna_lightning.graph.diffusion import DiffusionMap, diffusion_distance, diff
 from fna_lightning.graph.flow import rollout
 from fna_lightning.graph.gap import spectral_gap, spectrum
 from fna_lightning.graph.measures import MEASURES, measure
-from fna_lightning.graph.paths import PathLengths, path_lengths, shortest_path
+from fna_lightning.graph.paths import PathLengths, path_lengths, path_parents, shortest_path
 from fna_lightning.graph.uniformity import effective_rank, row_entropy, tv_to_uniform
 from fna_lightning.graph.weyl import log_log_slope, weyl_spectrum
 
@@ -26,6 +26,7 @@ __all__ = [
     "log_log_slope",
     "measure",
     "path_lengths",
+    "path_parents",
     "rollout",
     "row_entropy",
     "shortest_path",
