@@ -52,6 +52,12 @@ class TextCodec:
             tokens = [decoder.decode([token]).strip() for token in tokens]
         return [token or "␣" for token in tokens]
 
+    def spans(self, text: str) -> list[str]:
+        """Return the part of ``text`` behind each token of ``encode``, also of a word the model does not know."""
+        encoding = self._tokenizer.encode(text)
+        read = [text[start:stop].strip() for start, stop in encoding.offsets]
+        return [span or word for span, word in zip(read, self.words(encoding.ids), strict=True)]
+
     @cached_property
     def _tokenizer(self) -> "Tokenizer":
         from tokenizers import Tokenizer

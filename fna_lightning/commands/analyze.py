@@ -127,10 +127,9 @@ def study(
                 models.append(study_text(subject, example))
                 progress.advance(deep)
             align_maps(models)
-            words = subjects[0].codec.words(example.ids)
             names = subjects[0].codec.class_names
             label = None if example.label is None else names[example.label]
-            examples.append({"title": example.title, "words": words, "label": label, "models": models})
+            examples.append({"title": example.title, "words": example.words, "label": label, "models": models})
         for subject in subjects:
             if many:
                 overall.append(study_split(subject, many, lambda: progress.advance(bars["split"])))

@@ -118,7 +118,7 @@ function setUpHeads() {
 
 const MEASURES = [
   ["spectral_gap", "spectral gap"], ["entropy", "entropy"], ["tv_to_uniform", "TV to uniform"],
-  ["effective_rank", "effective rank"], ["mean_hops", "mean hops"], ["max_hops", "most hops"], ["unreachable", "unreachable pairs"],
+  ["effective_rank", "effective rank"], ["mean_hops", "mean hops"], ["max_hops", "most hops"], ["unreachable", "unreachable"],
 ];
 
 function drawMeasures() {
@@ -138,7 +138,7 @@ function drawMeasures() {
       return element("tr", {}, element("td", {}, swatch(i), model.label), element("td", {}),
         ...MEASURES.map(([name]) => {
           const value = own && own.measures[name];
-          return value ? element("td", {}, number(value.mean, 3), element("span", { class: "spread" }, ` ±${number(value.std, 3)}`)) : element("td", {}, "–");
+          return value ? element("td", {}, number(value.mean, 3), element("span", { class: "spread" }, ` ±${number(value.std, 2)}`)) : element("td", {}, "–");
         }));
     });
     parts[0].append(element("tbody", {}, title, ...more));
@@ -303,7 +303,7 @@ function chart(target, curves, labels, yRange = null) {
     return;
   }
   const all = curves.flatMap((curve) => curve.points);
-  const { svg, x, y } = frame(420, 290, span(all.map((point) => point[0]), 0.03), yRange || span(all.map((point) => point[1])), labels);
+  const { svg, x, y } = frame(330, 240, span(all.map((point) => point[0]), 0.03), yRange || span(all.map((point) => point[1])), labels);
   for (const curve of curves) {
     const style = { fill: "none", stroke: curve.colour, "stroke-width": 1.8, "stroke-dasharray": curve.dashed ? "5 4" : "none" };
     svg.append(shape("polyline", { ...style, points: curve.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
@@ -338,7 +338,7 @@ function drawMaps() {
       figure.append(element("p", { class: "hint" }, "No diffusion map: it needs three tokens, and every token to be reachable."));
       return figure;
     }
-    const { svg, x, y } = frame(420, 330, span(own.points.map((point) => point[0])), span(own.points.map((point) => point[1])), ["coordinate 1", "coordinate 2"]);
+    const { svg, x, y } = frame(420, 320, span(own.points.map((point) => point[0])), span(own.points.map((point) => point[1])), ["coordinate 1", "coordinate 2"]);
     own.points.forEach((point, place) => {
       const shade = own.points.length > 1 ? place / (own.points.length - 1) : 0;
       const dot = shape("circle", { cx: x(point[0]), cy: y(point[1]), r: 4, fill: `hsl(${260 - 210 * shade} 65% 45%)`, "fill-opacity": 0.75, "data-token": place });
@@ -354,12 +354,13 @@ function drawMaps() {
 
 function drawCurves() {
   const measured = report.ablation.every((one) => one.edges.accuracy) ? "accuracy" : "probability";
-  const label = measured === "accuracy" ? "accuracy" : "probability of the class chosen intact";
+  const label = measured === "accuracy" ? "accuracy" : "probability of the intact class";
   const curves = report.models.flatMap((model, i) => ["edges", "nodes"].map((kind) => ({
     name: `${model.label}, ${kind}`, colour: COLOURS[i % COLOURS.length], dashed: kind === "nodes",
     points: report.ablation[i].p.map((p, place) => [p, report.ablation[i][kind][measured][place]]),
   })));
   chart(byId("ablation"), curves, ["probability of removal", label], [0, 1.05]);
+  byId("cut").textContent = `Edges or nodes of every layer are removed at random; texts are cut to ${report.max_length} tokens.`;
   chart(byId("growth"), report.models.map((model, i) => ({
     name: model.label, colour: COLOURS[i % COLOURS.length],
     points: report.growth[i].lengths.map((length, place) => [length, report.growth[i].mean_hops[place]]),

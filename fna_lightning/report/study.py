@@ -131,9 +131,9 @@ def _in_batches(subject: Subject, sequences: list[list[int]]) -> Tensor:
 
 
 def growth_lengths(examples: list[Example], max_length: int) -> list[int]:
-    """Return the sequence lengths at which paths are measured: 50, 100, ..., fewer tokens if no text is as long."""
+    """Return the sequence lengths at which paths are measured: 50, 100, ..., or fifths of a shorter limit."""
     longest = min(max_length, max(len(example.ids) for example in examples))
-    step = 50 if longest >= 100 else max(1, longest // 4)
+    step = 50 if longest >= 250 else max(1, longest // 5)
     return list(range(step, longest + 1, step))
 
 

@@ -21,10 +21,11 @@ from fna_lightning.task import Task
 
 @dataclass(frozen=True)
 class Example:
-    """One text as token ids; its label if the data set has one."""
+    """One text as token ids and as a person reads them; its label if the data set has one."""
 
     title: str
     ids: list[int]
+    words: list[str]
     label: int | None = None
 
 
@@ -93,10 +94,11 @@ def given_texts(subject: Subject, texts: list[str], max_length: int) -> list[Exa
     """Return texts a person typed; one without a token is refused."""
     examples = []
     for number, text in enumerate(texts, start=1):
-        ids = subject.codec.encode(text)[: min(max_length, subject.codec.max_length)]
+        limit = min(max_length, subject.codec.max_length)
+        ids, words = subject.codec.encode(text)[:limit], subject.codec.spans(text)[:limit]
         if not ids:
             raise UsageError(f"text {number} ({text!r}) has no token: there is no graph to study")
-        examples.append(Example(f"text {number}", ids))
+        examples.append(Example(f"text {number}", ids, words))
     return examples
 
 
@@ -114,7 +116,8 @@ def split_texts(subject: Subject, split: str, count: int, max_length: int) -> li
     for index in (place * len(sequences) // count for place in range(count)):
         tokens, label = sequences[index]
         if len(tokens):
-            examples.append(Example(f"{split} {index}", [int(one) for one in tokens[:max_length]], label))
+            ids = [int(one) for one in tokens[:max_length]]
+            examples.append(Example(f"{split} {index}", ids, subject.codec.words(ids), label))
     if not examples:
         raise UsageError(f"the split {split!r} of {folder / 'config.yaml'} has no text with a token")
     return examples
