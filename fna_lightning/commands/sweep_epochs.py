@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +24,7 @@ COLUMNS = {
 }
 # what is drawn, if it was measured
 DRAWN = ("val/accuracy", "attention/spectral_gap", "attention/entropy", "attention/mean_hops")
+MARKERS = "os^Dv"
 
 Epochs = dict[int, dict[str, float]]
 
@@ -87,10 +89,10 @@ def draw_epochs(means: dict[str, Epochs], path: Path) -> None:
         for number, (label, epochs) in enumerate(means.items()):
             points = [(epoch + 1, row[name]) for epoch, row in epochs.items() if name in row]
             if points:
-                style = {"color": COLOURS[number % len(COLOURS)], "marker": "os^Dv"[number % 5], "markersize": 4}
-                axes.plot(*zip(*points, strict=True), label=label, **style)
+                x, y = zip(*points, strict=True)
+                axes.plot(x, y, color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % 5], ms=4, label=label)
         axes.set(xlabel="epoch", title=COLUMNS[name])
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)

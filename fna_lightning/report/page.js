@@ -265,7 +265,7 @@ function hideTip() {
 function ticks(low, high, count = 5) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
   const result = [];
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + 1e-9 * step; value += step) result.push(Number(value.toPrecision(6)));
   return result;
@@ -291,7 +291,8 @@ function frame(width, height, [x0, x1], [y0, y1], labels) {
 
 function span(values, margin = 0.06) {
   const low = Math.min(...values), high = Math.max(...values);
-  const room = (high - low) * margin || Math.abs(high) * 0.1 || 1;
+  // a spread that is only rounding is no spread
+  const room = high - low > 1e-9 * Math.max(1, Math.abs(high)) ? (high - low) * margin : Math.abs(high) * 0.1 > 1e-9 ? Math.abs(high) * 0.1 : 1;
   return [low - room, high + room];
 }
 
