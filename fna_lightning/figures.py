@@ -40,6 +40,9 @@ def draw_points(axes: Axes, points: Tensor) -> None:
     points = points.cpu()
     dots = axes.scatter(points[:, 0], points[:, 1], c=range(len(points)), cmap="viridis", s=14)
     axes.set(xlabel="coordinate 1", ylabel="coordinate 2")
+    if points.abs().max() < 1e-9:
+        # uniform attention: all tokens in one place, and the rest is rounding
+        axes.set(xlim=(-1, 1), ylim=(-1, 1))
     axes.grid(alpha=0.3)
     axes.figure.colorbar(dots, ax=axes, label="place in the sequence")
 
