@@ -12,7 +12,7 @@ from fna_lightning.figures import draw_hops, draw_points, draw_spectrum, draw_tw
 from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
 
 # of the time since training began
-SHARE = 0.01
+SHARE = 0.005
 
 
 class AttentionFigures:
@@ -32,6 +32,8 @@ class AttentionFigures:
         self._walk: tuple[str, Tensor] | None = None
         self._points: Tensor | None = None
         self._drawn: int | None = None
+        # seconds of one drawing; a guess before the first
+        self._cost = 0.5
         self._started = time.perf_counter()
 
     def start(self) -> None:
@@ -59,9 +61,8 @@ class AttentionFigures:
         if self.broken or not boards or self._walk is None or self._drawn == step:
             return
         elapsed = time.perf_counter() - self._started
-        # the first drawing loads fonts, so its cost is only known afterwards
-        expected = self.seconds * 2 or 0.5
-        if not last and expected > SHARE * elapsed:
+        # this drawing and the last of the run are still to be paid
+        if not last and self.seconds + 2 * self._cost > SHARE * elapsed:
             return
         started = time.perf_counter()
         pictures = dict(self._pictures(*self._walk))
@@ -73,7 +74,8 @@ class AttentionFigures:
                 if (hops > 0).any():
                     logger.experiment.add_histogram("attention/hops", hops[hops > 0], step)
         self._drawn = step
-        self.seconds += time.perf_counter() - started
+        self._cost = time.perf_counter() - started
+        self.seconds += self._cost
 
     def _pictures(self, title: str, walk: Tensor) -> Iterable[tuple[str, Any]]:
         if len(self.history) > 1:

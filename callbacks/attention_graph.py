@@ -25,7 +25,7 @@ class AttentionGraph(L.Callback):
     ``attention/<layer>/<head>/<measure>`` goes to the loggers, the means ``attention/<measure>`` are metrics like
     ``val/loss``: a checkpoint or a stop may be chosen by them. Each is a mean over the probe sequences; cross-attention
     is no walk and is left out. TensorBoard also gets figures, drawn at the end and before as often as they take no more
-    than 1 % of the time. A failure is reported once and turns the callback off; training goes on.
+    than 0.5 % of the time. A failure is reported once and turns the callback off; training goes on.
 
     Args:
         sequences: sequences of the probe set, taken from the validation data and the same all through training.

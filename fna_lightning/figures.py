@@ -13,7 +13,9 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 
 def new_figure(width: float = 4.4, height: float = 3.4) -> tuple[Figure, Axes]:
     """Return a figure that no window system knows of, and its axes."""
-    figure = Figure(figsize=(width, height), dpi=90, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=80)
+    # margins that fit these figures: letting matplotlib find them would double the time a drawing takes in training
+    figure.subplots_adjust(left=0.16, right=0.86, bottom=0.15, top=0.91)
     return figure, figure.add_subplot()
 
 

@@ -10,7 +10,9 @@ def test_it_measures_both_and_writes_json(tmp_path: Path, capsys) -> None:
     small = ["--set", "data.train_size=64", "--set", "data.eval_size=16", "--set", "data.longest=40"]
     assert main(["bench", "callbacks", *small, "--repeats", "1", "--json", str(tmp_path / "cost.json")]) == 0
     said = json.loads((tmp_path / "cost.json").read_text())
-    assert said["callback_seconds"] > 0
+    assert said["look"] > 0
+    assert said["draw"] > 0
+    assert said["epochs"] == 4
     assert len(said["ratios"]) == 1
     assert "by its own clock" in capsys.readouterr().out
 
