@@ -35,6 +35,7 @@ EPILOG = """examples:
   fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
   fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
+  fna-lightning analyze RUN/checkpoints/best.ckpt           its attention as a graph, on one HTML page
 """
 
 

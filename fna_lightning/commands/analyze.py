@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", action="append", default=[], metavar="CKPT", help="compare with; repeatable")
     parser.add_argument("--max-length", type=int, default=128, help="most tokens of a text (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the ablation (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: analysis_<name> beside the checkpoint")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: analysis in the run folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results.json here too")
 
 
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from fna_lightning.report.page import plain, render_page, without_matrices
     from fna_lightning.report.pictures import write_pictures
     from fna_lightning.report.subject import Subject, given_texts, split_texts
+    from fna_lightning.run_folder import run_folder_of
 
     subjects = open_all([args.checkpoint, *args.against], Subject)
     shown = given_texts(subjects[0], args.text, args.max_length)
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     many = split_texts(subjects[0], split, args.count, args.max_length) if split else []
     shown = shown or many[:SHOWN]
     report = study(subjects, shown, many, split, args)
-    folder = args.out or Path(args.checkpoint).parent / f"analysis_{Path(args.checkpoint).stem}"
+    folder = args.out or (run_folder_of(args.checkpoint) or Path(args.checkpoint).parent) / "analysis"
     folder.mkdir(parents=True, exist_ok=True)
     results = json.dumps(plain(without_matrices(report)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     (folder / "results.json").write_text(results, encoding="utf-8")

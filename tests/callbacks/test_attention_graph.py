@@ -166,6 +166,24 @@ def test_a_failure_turns_it_off_once_and_training_goes_on(
     assert not [name for name in fit.callback_metrics if name.startswith("attention/")]
 
 
+def test_a_failure_of_another_process_turns_it_off_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = AttentionGraph()
+    fit = trainer(tmp_path, watch)
+
+    def reduce(sums: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # the last number counts the processes that failed
+        return sums + torch.eye(len(sums))[-1]
+
+    monkeypatch.setattr(fit.strategy, "reduce", reduce)
+    logging.getLogger("fna_lightning").propagate = True
+    with caplog.at_level(logging.WARNING, logger="fna_lightning"):
+        fit.fit(task(), FewReviews())
+    assert watch.off
+    assert [record.getMessage() for record in caplog.records if "another process failed" in record.getMessage()]
+
+
 def test_a_sequence_of_one_token_is_mixed_and_has_no_path(tmp_path: Path) -> None:
     fit = trainer(tmp_path, AttentionGraph())
     fit.fit(task(), FewReviews([[5], [6]]))
