@@ -3,6 +3,7 @@
 from fna_lightning.callbacks.attention_graph import AttentionEntropy, AttentionGraph, PathLength, SpectralGap
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.predictions import PredictionsFile
+from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_summary import RunSummary
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "HParams",
     "PathLength",
     "PredictionsFile",
+    "Projector",
     "RunSummary",
     "SpectralGap",
 ]
