@@ -12,6 +12,7 @@ Examples:
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,7 @@ def show(report: dict[str, Any]) -> None:
         for name in MEASURES:
             values = [head["measures"].get(name) for head in heads]
             known = [value["mean"] if isinstance(value, dict) else value for value in values if value is not None]
+            known = [value for value in known if math.isfinite(value)]
             cells.append(f"{sum(known) / len(known):.4f}" if known else "-")
         table.add_row(model["label"], *cells)
     wide_console().print(table)
