@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("fna_lightning", "attention", "kernels", "csrc")
-COMMON = ["-O3", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden"]
+COMMON = ["-O3", "-g0", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden"]
 ISA_FLAGS = {
     "avx512.c": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
     "avx2.c": ["-mavx2", "-mfma"],

@@ -33,6 +33,7 @@ HIDDEN_WARNINGS = (
 EPILOG = """examples:
   fna-lightning list                                        what there is to choose from
   fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
+  fna-lightning classify runs/reviews_fna/version_0/checkpoints/best.ckpt "the plot was gripping"
   fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
   fna-lightning analyze RUN/checkpoints/best.ckpt           its attention as a graph, on one HTML page

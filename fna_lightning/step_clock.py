@@ -7,6 +7,8 @@ from typing import Any
 import lightning as L
 import torch
 
+from fna_lightning.task import Task
+
 PHASES = ("data", "forward", "backward", "optimiser")
 
 
@@ -42,12 +44,13 @@ class StepClock(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # an attribute of this instance shadows the method; on_fit_end takes it away
-        pl_module.loss = self._timed(pl_module.loss, pl_module.device)
+        assert isinstance(pl_module, Task), "only a Task has a loss to measure"
+        vars(pl_module)["loss"] = self._timed(pl_module.loss, pl_module.device)
         for optimizer in trainer.optimizers:
             optimizer.register_step_post_hook(lambda *_: self._stop("optimiser", pl_module.device))
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        del pl_module.loss
+        del vars(pl_module)["loss"]
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._started = now(pl_module.device)

@@ -1,7 +1,8 @@
 """IMDb film reviews (Maas et al., 2011): 25,000 to learn from and 25,000 to be tested on, half of them positive."""
 
 import hashlib
-from functools import cache, cached_property
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from fna_lightning.codec import TextCodec
 from fna_lightning.tasks.text_data import Sequences, TextData
-from fna_lightning.tasks.text_source import TextSource
+from fna_lightning.tasks.text_source import LabelledTexts, TextSource
 from fna_lightning.tasks.token_cache import cache_root, content_key, ensure
 from fna_lightning.tasks.token_files import open_tokens, text_digests, write_tokens
 from fna_lightning.tasks.tokenization import Tokenization, train_tokenizer
@@ -80,10 +81,7 @@ class ImdbData(TextData):
         ensure(self._tokenizer_folder, lambda draft: self._write_tokenizer(draft, read()["train"][0]))
         tokenizer = self._tokenizer()
         for name in ("train", "test"):
-            ensure(
-                self._tokens_folder(name),
-                lambda draft, name=name: write_tokens(draft, tokenizer, *read()[name], f"tokenising {name}"),
-            )
+            ensure(self._tokens_folder(name), partial(_write_split, name, tokenizer, read))
 
     def split(self, name: str) -> Sequences:
         if name == "test":
@@ -91,8 +89,8 @@ class ImdbData(TextData):
         everything = self._tokens("train")
         rows = np.arange(len(everything))
         if self.drop_duplicates:
-            seen = [text_digests(self._tokens_folder(one)) for one in ("train", "test")]
-            rows = rows[~np.isin(*seen)]
+            train, test = (text_digests(self._tokens_folder(one)) for one in ("train", "test"))
+            rows = rows[~np.isin(train, test)]
         held_out = stratified(everything.labels[rows], self.validation, self.split_seed)
         return everything.take(rows[held_out if name == "val" else ~held_out])
 
@@ -124,3 +122,8 @@ def stratified(labels: NDArray[np.integer], share: float, seed: int) -> NDArray[
         members = rng.permutation(np.flatnonzero(labels == label))
         chosen[members[: round(share * len(members))]] = True
     return chosen
+
+
+def _write_split(name: str, tokenizer: str, read: Callable[[], LabelledTexts], draft: Path) -> None:
+    texts, labels = read()[name]
+    write_tokens(draft, tokenizer, texts, labels, f"tokenising {name}")

@@ -17,6 +17,9 @@ from fna_lightning.tasks.token_cache import file_digest
 
 DATA_VARIABLE = "FNA_DATA"
 
+# texts and labels of each split
+LabelledTexts = dict[str, tuple[list[str], list[int]]]
+
 
 def hub_answers() -> bool:
     """Whether the hub can be reached; behind a proxy only the library itself can tell."""
@@ -60,7 +63,7 @@ class TextSource:
         named = "\n".join(f"{one.relative_to(folder)} {file_digest(one)}" for one in files)
         return hashlib.sha256(named.encode()).hexdigest()
 
-    def read(self) -> dict[str, tuple[list[str], list[int]]]:
+    def read(self) -> LabelledTexts:
         """Return texts and labels of the hub's splits "train" and "test"."""
         local = Path(self.path).is_dir()
         if not local and (Path(self.path).is_absolute() or self.path.startswith(".")):

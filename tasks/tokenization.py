@@ -55,7 +55,7 @@ def train_tokenizer(texts: Iterable[str], how: Tokenization) -> str:
     if how.kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        trainer = trainers.BpeTrainer(
+        trainer: trainers.BpeTrainer | trainers.WordLevelTrainer = trainers.BpeTrainer(
             vocab_size=how.vocab_size,
             special_tokens=SPECIAL_TOKENS,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

@@ -76,8 +76,17 @@ class Fractional(Attention):
             return -hops.square()
         return -(self.dimension(q) + self.alpha) * torch.log1p(hops)
 
-    def radial(self, q: Tensor) -> Radial:
+    def radial(self, q: Tensor) -> Radial | None:
+        # a subclass with a formula of its own is not this one
+        kind = type(self)
+        if kind.log_kernel is not Fractional.log_kernel or kind.distance is not self.radial_kind().distance:
+            return None
         return Radial(self.alpha == 2.0, self.on_sphere, self.scale(q), self.dimension(q) + self.alpha)
+
+    @staticmethod
+    def radial_kind() -> "type[Fractional]":
+        """Return the class whose distance ``radial`` describes."""
+        return Fractional
 
     def as_dot_product(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """For alpha = 2: -|q - k|^2 = 2 q.k - |k|^2 - |q|^2, the |k|^2 as a coordinate, the |q|^2 constant in a row."""

@@ -26,6 +26,10 @@ class Spherical(Fractional):
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
         return geodesic(q, k)
 
+    @staticmethod
+    def radial_kind() -> type[Fractional]:
+        return Spherical
+
     def as_dot_product(self, q: Tensor, k: Tensor) -> None:
         """Return None: an angle is no dot product."""
         return

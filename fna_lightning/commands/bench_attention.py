@@ -161,13 +161,13 @@ def check(name: str, shape: Shape) -> dict[str, float]:
     q, k, v, upstream = (torch.randn(sizes, generator=generator, dtype=torch.float64) for _ in range(4))
     results = []
     for dtype in (torch.float32, torch.float64):
-        inputs = [x.float().to(dtype).requires_grad_() for x in (q, k, v)]
+        a, b, c = (x.float().to(dtype).requires_grad_() for x in (q, k, v))
         if dtype == torch.float32:
-            out = it.attend(*inputs, shape.causal)
+            out = it.attend(a, b, c, shape.causal)
         else:
-            seen = it.attention.visibility(*inputs[:2], None, is_causal=shape.causal)
-            out = KERNELS["reference"].run(Call(it.attention, *inputs, seen, 0.0))
-        results.append([out, *torch.autograd.grad(out, inputs, upstream.float().to(dtype))])
+            seen = it.attention.visibility(a, b, None, is_causal=shape.causal)
+            out = KERNELS["reference"].run(Call(it.attention, a, b, c, seen, 0.0))
+        results.append([out, *torch.autograd.grad(out, (a, b, c), upstream.float().to(dtype))])
     gaps = [((got - want).abs().max() / want.abs().max()).item() for got, want in zip(*results, strict=True)]
     errors = {"output": gaps[0], "gradient": max(gaps[1:])}
     for what, bound in (it.tolerance or TOLERANCE).items():
@@ -183,14 +183,14 @@ def measure(shape: Shape, names: list[str], seconds: float) -> list[dict[str, ob
     errors = {name: check(name, shape) for name in names}
     generator = torch.Generator().manual_seed(1)
     q, k, v, upstream = (torch.randn(shape.sizes, generator=generator) for _ in range(4))
-    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    dq, dk, dv = (x.clone().requires_grad_() for x in (q, k, v))
 
     def forward(it: Competitor) -> None:
         with torch.no_grad():
             it.attend(q, k, v, shape.causal)
 
     def both(it: Competitor) -> None:
-        torch.autograd.grad(it.attend(*leaves, shape.causal), leaves, upstream)
+        torch.autograd.grad(it.attend(dq, dk, dv, shape.causal), (dq, dk, dv), upstream)
 
     rows = {name: {"shape": str(shape), "competitor": name, **errors[name]} for name in names}
     for what, function in (("forward", forward), ("forward+backward", both)):

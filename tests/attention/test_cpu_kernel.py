@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fna_lightning import available_kernels
+from fna_lightning import available_kernels, fractional_attention
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, Call, choose, cpu_library
 from fna_lightning.attention.kernels.cpu_op import radial_attention
@@ -447,6 +447,17 @@ def test_it_refuses_with_a_reason() -> None:
     assert "on meta" in refusal(Fractional(1.2), *(x.to("meta") for x in (q, k, v)))
 
 
+def test_a_subclass_with_its_own_formula_is_left_to_the_others() -> None:
+    class Taxicab(Fractional):
+        def distance(self, q: Tensor, k: Tensor) -> Tensor:
+            return torch.cdist(q, k, p=1.0)
+
+    q, k, v = tokens(6, 6, 4, 4)
+    attention = Taxicab(1.2)
+    assert choose(Call(attention, q, k, v, attention.visibility(q, k, None), 0.0)).name not in ("cpu", "flex")
+    torch.testing.assert_close(attention(q, k, v), attention.weights(q, k) @ v)
+
+
 def _python(code: str, **environment: str) -> str:
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -458,3 +469,12 @@ def _python(code: str, **environment: str) -> str:
     )
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout.strip()
+
+
+def test_denormals_are_flushed_inside_the_kernel_only() -> None:
+    """Tiny gradients times tiny weights would cost 40 times as much; the caller's arithmetic stays as it was."""
+    q, k, v = torch.randn(3, 2, 3, 40, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    v.requires_grad_()
+    fractional_attention(q, k, v, kernel="cpu").backward(torch.full((2, 3, 40, 8), 1e-39))
+    assert v.grad.abs().max() < 1e-37
+    assert (torch.full((4,), 1e-30) * 1e-10).ne(0).all()

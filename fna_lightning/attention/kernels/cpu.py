@@ -6,8 +6,8 @@ float16 and bfloat16 are computed in float32. float64 is left to the ``chunked``
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from fna_lightning.attention.distance import unit
 from fna_lightning.attention.kernels import cpu_library
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.cpu_op import radial_attention
@@ -40,7 +40,7 @@ class Cpu(Kernel):
         assert radial is not None, "refusal() comes first"
         q, k, v = call.q.float(), call.k.float(), call.v.float()
         if radial.sphere:
-            q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+            q, k = unit(q), unit(k)
         lead = q.shape[:-2]
         if not (lead == k.shape[:-2] == v.shape[:-2]):
             lead = torch.broadcast_shapes(lead, k.shape[:-2], v.shape[:-2])

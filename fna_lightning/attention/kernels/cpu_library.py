@@ -64,7 +64,7 @@ def load() -> tuple[ctypes.CDLL | None, str]:
 
 
 # a fact about the machine, not about the call: torch.compile asks once and does not trace it
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def missing() -> str | None:
     """Return why the C kernel cannot be used, or None."""
     if os.environ.get(DISABLE, "") not in ("", "0"):

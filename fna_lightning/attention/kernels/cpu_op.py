@@ -47,7 +47,8 @@ def _empty_like(x: Tensor, width: int) -> Tensor:
 
 
 def _empty_grads(q: Tensor, k: Tensor, v: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return *(_empty_like(x, x.size(-1)) for x in (q, k, v)), torch.empty_like(kappa), torch.empty_like(kappa)
+    dq, dk, dv = (_empty_like(x, x.size(-1)) for x in (q, k, v))
+    return dq, dk, dv, torch.empty_like(kappa), torch.empty_like(kappa)
 
 
 def _args(q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, kappa: Tensor, exponent: Tensor) -> c.Args:
@@ -111,7 +112,7 @@ def _backward(
     stats: Tensor,
     *settings: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    *settings, learned = settings
+    *restrictions, learned = settings
     grads = _empty_grads(q, k, v, kappa)
     if not (q.numel() and k.size(-2) and v.numel()):
         for empty in grads:
@@ -119,7 +120,7 @@ def _backward(
         return grads
     q, k, v, grad, out = (_row_major(x) for x in (q, k, v, grad, out))
     args = _args(q, k, v, out, stats, kappa, exponent)
-    _restrict(args, mask, seed, *settings)
+    _restrict(args, mask, seed, *restrictions)
     args.grad_out, args.grad_q, args.grad_k, args.grad_v = (c.view(x) for x in (grad, *grads[:3]))
     if learned:
         by_kappa, args.grad_kappa = c.doubles((args.batches, args.heads))

@@ -32,10 +32,15 @@ class Sdpa(Kernel):
         if not causal:
             mask = seen.matrix(q.size(-2), k.size(-2), q.device)
         v = call.v.to(q.dtype)
+        if q.size(-1) != v.size(-1):
+            # the fused kernels want one width, or they fall back to an (n, m) matrix; on a multiple of 16 they are
+            # twice as fast as on 33
+            width = -(-max(q.size(-1), v.size(-1)) // 16) * 16
+            q, k, v = (F.pad(x, (0, width - x.size(-1))) for x in (q, k, v))
         if mask is not None:
             # SDPA wants the batch axes of a mask spelled out
             mask = mask.expand(*[1] * (q.dim() - mask.dim()), *mask.shape)
         out = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, dropout_p=call.dropout, scale=scale
         )
-        return out.to(call.v.dtype)
+        return out[..., : call.v.size(-1)].to(call.v.dtype)
