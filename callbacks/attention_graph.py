@@ -158,8 +158,9 @@ class AttentionGraph(L.Callback):
         if problem is not None or failed:
             self._turn_off(problem)
             return {}
+        means = self._log(trainer, total)
         self.seconds += time.perf_counter() - started
-        return self._log(trainer, total)
+        return means
 
     def _sums(self, trainer: L.Trainer, pl_module: L.LightningModule) -> tuple[Tensor, str | None]:
         """Return (heads of all layers, measures, 2) sums and counts over this process's sequences, and what failed."""
