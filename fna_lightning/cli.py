@@ -17,7 +17,7 @@ TRAINING_VERBS = {
     "predict": "write a checkpoint's predictions to a file",
 }
 # verb: module of fna_lightning.commands with add_arguments(parser) and run(args)
-COMMANDS = ("bench", "classify", "list", "sweep")
+COMMANDS = ("analyze", "bench", "classify", "list", "sweep")
 DEBUG_VARIABLE = "FNA_DEBUG"
 
 # true of every run and nothing a user can act on
@@ -36,6 +36,7 @@ EPILOG = """examples:
   fna-lightning classify runs/reviews_fna/version_0/checkpoints/best.ckpt "the plot was gripping"
   fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
+  fna-lightning analyze RUN/checkpoints/best.ckpt           its attention as a graph, on one HTML page
 """
 
 

@@ -42,6 +42,22 @@ class TextCodec:
         """Return the ids of all tokens of ``text``, not cut off."""
         return self._tokenizer.encode(text).ids
 
+    def words(self, ids: list[int]) -> list[str]:
+        """Return each token as a person reads it; a token of nothing but spaces is shown as one open box."""
+        from tokenizers import decoders
+
+        tokens = [self._tokenizer.id_to_token(number) or f"[{number}]" for number in ids]
+        if '"ByteLevel"' in self.tokenizer:
+            decoder = decoders.ByteLevel()
+            tokens = [decoder.decode([token]).strip() for token in tokens]
+        return [token or "␣" for token in tokens]
+
+    def spans(self, text: str) -> list[str]:
+        """Return the part of ``text`` behind each token of ``encode``, also of a word the model does not know."""
+        encoding = self._tokenizer.encode(text)
+        read = [text[start:stop].strip() for start, stop in encoding.offsets]
+        return [span or word for span, word in zip(read, self.words(encoding.ids), strict=True)]
+
     @cached_property
     def _tokenizer(self) -> "Tokenizer":
         from tokenizers import Tokenizer

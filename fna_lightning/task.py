@@ -68,6 +68,21 @@ class Task(L.LightningModule, ABC):
         """Return how many examples the batch holds; epoch means are weighted by it."""
         return len(batch[0])
 
+    def probe(self, batch: Any, max_length: int | None = None) -> dict[str, Tensor]:
+        """Run the model on a batch, as prediction does, for those who watch its attention layers.
+
+        Args:
+            batch: as ``loss`` takes it.
+            max_length: most tokens of a sequence that are read; the rest is cut off.
+
+        Returns:
+            The number of real tokens of each sequence, by the beginning of the names of the layers that see them; see
+            ``attention_maps``.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how to watch its attention; give it a method probe(batch, max_length)"
+        )
+
     def _step(self, batch: Any, stage: str) -> Tensor:
         loss = self.loss(batch, stage)
         size = self.batch_size(batch)

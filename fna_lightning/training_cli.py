@@ -12,7 +12,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from fna_lightning import tasks  # noqa: F401 - importing is registering: a configuration may say `TextClassification`
-from fna_lightning.callbacks import PredictionsFile, RunSummary
+from fna_lightning.callbacks import HParams, PredictionsFile, RunSummary
 from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.run_folder import new_run_folder, run_folder_of
 from fna_lightning.task import Task
@@ -97,7 +97,10 @@ class TrainingCLI(LightningCLI):
         callbacks = given.callbacks or []
         callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
         seed = config.get("seed_everything")
-        callbacks = [*callbacks, RunSummary(str(self.folder), seed if isinstance(seed, int) else None)]
+        seed = seed if isinstance(seed, int) else None
+        callbacks = [*callbacks, RunSummary(str(self.folder), seed)]
+        if self.subcommand == "fit":
+            callbacks.append(HParams(seed))
         if self.subcommand == "predict":
             callbacks.append(PredictionsFile(str(self.folder)))
         if self.subcommand == "fit" and config.trainer.enable_checkpointing is not False:

@@ -61,6 +61,11 @@ class TextClassification(Task):
         self.stage_metrics(stage).update(logits, batch.labels)
         return F.cross_entropy(logits, batch.labels)
 
+    def probe(self, batch: TextBatch, max_length: int | None = None) -> dict[str, Tensor]:
+        lengths = batch.lengths if max_length is None else batch.lengths.clamp(max=max_length)
+        self(batch.tokens[:, :max_length], lengths)
+        return {"": lengths}
+
     def predict_step(self, batch: TextBatch, batch_idx: int) -> dict[str, Tensor]:
         probabilities = self(batch.tokens, batch.lengths).softmax(dim=-1)
         return {"class": probabilities.argmax(dim=-1), "probability": probabilities.amax(dim=-1)}

@@ -89,4 +89,5 @@ def test_the_wheel_holds_configs_and_types(wheel_python: Path) -> None:
     assert {path.name for path in (package / "configs").glob("*.yaml")} == {
         path.name for path in (ROOT / "configs").glob("*.yaml")
     }
+    assert {"page.html", "page.css", "page.js"} <= {path.name for path in (package / "report").iterdir()}
     assert (package / "py.typed").is_file()

@@ -3,6 +3,7 @@
     fna-lightning bench attention --quick
     fna-lightning bench attention --json attention.json --plot attention.png
     fna-lightning bench analysis --quick
+    fna-lightning bench callbacks --config reviews_fna.yaml
     fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
 
 Each thing that can be measured is a module with ``add_arguments`` and ``run``, named in ``SUBJECTS``.
@@ -11,9 +12,14 @@ Each thing that can be measured is a module with ``add_arguments`` and ``run``, 
 import argparse
 from types import ModuleType
 
-from fna_lightning.commands import bench_analysis, bench_attention, bench_train
+from fna_lightning.commands import bench_analysis, bench_attention, bench_callbacks, bench_train
 
-SUBJECTS: dict[str, ModuleType] = {"analysis": bench_analysis, "attention": bench_attention, "train": bench_train}
+SUBJECTS: dict[str, ModuleType] = {
+    "analysis": bench_analysis,
+    "attention": bench_attention,
+    "callbacks": bench_callbacks,
+    "train": bench_train,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
+from fna_lightning.commands.sweep_epochs import write_epochs
 from fna_lightning.grid import Cell
 from fna_lightning.statistics import PairedDifference, Summary, paired_difference, summarise
 
@@ -52,6 +53,7 @@ def write_report(
         writer.writerow(["label", "seed", args.metric])
         writer.writerows((cell.label, cell.seed, value) for cell, value in rows.items())
     draw(args.metric, by_label, summaries, root / "results.png")
+    write_epochs(rows, root, console)
     console.print(f"table, runs and picture: {root}/results.json, results.csv, results.png", highlight=False)
     console.print(f"tensorboard --logdir {root}", highlight=False)
     return report

@@ -84,3 +84,25 @@ def shortest_path(weights: Tensor, i: int, j: int) -> list[int]:
         fits = (hops == hops[node] - 1) & (through <= totals[node] * (1.0 + SAME))
         path.append(int(np.where(fits, through, np.inf).argmin()))
     return path[::-1]
+
+
+def path_parents(weights: Tensor) -> Tensor:
+    """Return (n, n) int32: the token before j on the cheapest path from i to j of one (n, n) matrix.
+
+    -1 on the diagonal and where there is no path. Following it back from j gives the path of ``shortest_path``.
+    """
+    walks = check_walks(weights, stochastic=False)
+    if walks.shape:
+        raise ValueError(f"path_parents takes one (n, n) matrix, got shape {tuple(weights.shape)}; index it first")
+    ((_, block),) = walks.blocks()
+    costs = edge_costs(block[0].numpy())
+    n = len(costs)
+    totals, hops = cheapest(costs, np.arange(n))
+    parents = np.full((n, n), UNREACHABLE, dtype=np.int32)
+    for i in range(n):
+        through = totals[i][:, None] + costs  # from i over each token to each token
+        fits = (hops[i][:, None] == hops[i] - 1) & (hops[i][:, None] >= 0)
+        fits &= through <= totals[i] * (1.0 + SAME)
+        best = np.where(fits, through, np.inf).argmin(axis=0)
+        parents[i] = np.where(hops[i] > 0, best, UNREACHABLE)
+    return torch.from_numpy(parents).to(weights.device)

@@ -32,6 +32,9 @@ def test_a_sweep_trains_tests_compares_and_resumes(
     assert len(report["paired"]) == 1
     assert len(list(csv.DictReader((tmp_path / "grid/results.csv").open()))) == 4
     assert (tmp_path / "grid/results.png").stat().st_size > 5000
+    assert "epoch by epoch" in said
+    assert "mean hops" in said
+    assert (tmp_path / "grid/training.png").stat().st_size > 5000
     stamps = {path: os.stat(path).st_mtime_ns for path in (tmp_path / "grid").glob("*/*/results.json")}
     assert len(stamps) == 4
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from walks import attention, generator, random_walk, ring
 
-from fna_lightning.graph import ablate, path_lengths, shortest_path
+from fna_lightning.graph import ablate, path_lengths, path_parents, shortest_path
 
 
 def hops_by_networkx(weights: Tensor, *, exact: bool = False) -> Tensor:
@@ -164,3 +164,19 @@ def test_the_path_explorer_names_a_wrong_token_and_a_batch() -> None:
         shortest_path(torch.eye(3), -1, 0)
     with pytest.raises(ValueError, match=r"one \(n, n\) matrix, got shape \(1, 3, 3\)"):
         shortest_path(torch.eye(3)[None], 0, 1)
+
+
+@pytest.mark.parametrize("kind", ["fna", "sharp", "dot"])
+def test_parents_lead_back_along_the_shortest_path(kind: str) -> None:
+    walk = ablate(attention(kind, 17, 3), 0.6, generator=generator(1))
+    parents, hops = path_parents(walk), path_lengths(walk).hops
+    for i in range(17):
+        for j in range(17):
+            path = [j]
+            while path[-1] != i and parents[i, path[-1]] >= 0:
+                path.append(int(parents[i, path[-1]]))
+            found = path[::-1] if path[-1] == i else []
+            assert found == shortest_path(walk, i, j)
+            assert len(found) - 1 == hops[i, j]
+    with pytest.raises(ValueError, match=r"path_parents takes one \(n, n\) matrix, got shape \(1, 17, 17\)"):
+        path_parents(walk[None])

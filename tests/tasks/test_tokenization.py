@@ -74,3 +74,14 @@ def test_the_codec_of_the_embedded_reviews_reads_as_their_data_module_does() -> 
 def test_what_cannot_be_is_refused(settings, message) -> None:
     with pytest.raises(ValueError, match=message):
         Tokenization(**settings)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_tokens_can_be_read_again(kind) -> None:
+    cutter = codec(kind=kind, vocab_size=300)
+    text = "a film again"
+    assert "".join(cutter.words(cutter.encode(text))) == "afilmagain"
+    spans = cutter.spans("a film, zyzzyva")
+    assert len(spans) == len(cutter.encode("a film, zyzzyva"))
+    # the space before a word may be a token of its own
+    assert "".join(spans).replace("␣", "") == "afilm,zyzzyva"

@@ -1,0 +1,58 @@
+"""What a run was made of, for TensorBoard's HParams: runs compare by alpha, width, attention."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from fna_lightning.task import Task
+
+
+class HParams(L.Callback):
+    """Gives TensorBoard the settings of the model when a run starts, and its best metric when it ends.
+
+    Args:
+        seed: the seed of the run.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not isinstance(pl_module, Task) or pl_module.recipe is None:
+            return
+        settings: dict[str, Any] = dict(plain_settings(pl_module.recipe))
+        if self.seed is not None:
+            settings["seed"] = self.seed
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                # named now, so that the board has a column for it; known at the end
+                logger.log_hyperparams(settings, {f"hp/{pl_module.monitor[0]}": math.nan})
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not isinstance(pl_module, Task) or pl_module.recipe is None:
+            return
+        name = pl_module.monitor[0]
+        saver = trainer.checkpoint_callback
+        best = saver.best_model_score if isinstance(saver, ModelCheckpoint) and saver.monitor == name else None
+        value = trainer.callback_metrics.get(name) if best is None else best
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger) and value is not None:
+                logger.log_metrics({f"hp/{name}": float(value)}, step=trainer.global_step)
+
+
+def plain_settings(recipe: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a recipe as ``attention``: ``Fractional``, ``attention.alpha``: 1.2, and so on."""
+    if prefix and "class_path" in recipe:
+        yield prefix, str(recipe["class_path"]).rpartition(".")[2]
+    for name, value in (recipe.get("init_args") or {} if "class_path" in recipe else recipe).items():
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, dict):
+            yield from plain_settings(value, path)
+        elif value is None or isinstance(value, bool | int | float | str):
+            yield path, "none" if value is None else value
+        else:
+            yield path, str(value)

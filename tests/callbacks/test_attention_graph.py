@@ -1,0 +1,260 @@
+"""The callbacks log what the graph functions say of the probe, cost nothing they should not, and never end a run."""
+
+import csv
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch import Tensor
+
+from fna_lightning.attention import DotProduct, Fractional, Uniform
+from fna_lightning.attention_maps import attention_maps
+from fna_lightning.callbacks import AttentionEntropy, AttentionGraph, PathLength, SpectralGap
+from fna_lightning.callbacks.probe import probe_batch, probe_indices
+from fna_lightning.graph import MEASURES, align, measure, path_lengths, spectral_gap
+from fna_lightning.nn import Encoder
+from fna_lightning.tasks import ReviewData, TextClassification
+from fna_lightning.tasks.text_data import Sequences
+
+
+class FewReviews(ReviewData):
+    """Reviews, of which the validation split may be exchanged."""
+
+    def __init__(self, val: list[list[int]] | None = None) -> None:
+        super().__init__(train_size=32, eval_size=12, longest=40, batch_size=8)
+        self.val = val
+
+    def split(self, name: str) -> Sequences:
+        if name == "val" and self.val is not None:
+            return Sequences.of(self.val, [0] * len(self.val))
+        return super().split(name)
+
+
+def task(attention: Any = None) -> TextClassification:
+    torch.manual_seed(0)
+    data = FewReviews()
+    return TextClassification(
+        data.vocab_size,
+        2,
+        attention or Fractional(kappa=1.0),
+        lambda attention: Encoder(attention, dim=8, depth=2, num_heads=2, hidden=8),
+    )
+
+
+def trainer(folder: Path, *callbacks: L.Callback, **options: Any) -> L.Trainer:
+    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    loggers = [TensorBoardLogger(folder, name="tb"), CSVLogger(folder, name="csv")]
+    options = {"max_epochs": 2, "logger": loggers, "enable_checkpointing": False, **options}
+    return L.Trainer(callbacks=list(callbacks), default_root_dir=folder, **quiet, **options)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    (path,) = folder.glob("csv/version_*/metrics.csv")
+    return list(csv.DictReader(path.open()))
+
+
+def probe_maps(model: TextClassification, data: FewReviews, count: int, max_length: int) -> dict[str, Any]:
+    batch = probe_batch(data.val_dataloader(), count)
+    return attention_maps(model, lambda: model.probe(batch, max_length))
+
+
+def test_it_logs_what_the_graph_functions_say_of_the_probe(tmp_path: Path) -> None:
+    model, data = task(), FewReviews()
+    fit = trainer(tmp_path, AttentionGraph(sequences=3, max_length=24))
+    fit.fit(model, data)
+    maps = probe_maps(model, FewReviews(), 3, 24)
+    logged = fit.callback_metrics
+    gaps = torch.stack([spectral_gap(found.weights, found.lengths) for found in maps.values()])
+    assert logged["attention/spectral_gap"].item() == pytest.approx(gaps.mean().item(), abs=1e-6)
+    every = [measure(found.weights, found.lengths) for found in maps.values()]
+    for name in MEASURES:
+        mean = torch.stack([values[name] for values in every]).mean().item()
+        assert logged[f"attention/{name}"].item() == pytest.approx(mean, abs=1e-5)
+    heads = [row for row in rows(tmp_path) if row["attention/encoder.layers.1.mixer/1/mean_hops"]]
+    assert len(heads) == 2
+    second = path_lengths(*(getattr(maps["encoder.layers.1.mixer"], key) for key in ("weights", "lengths")))
+    assert float(heads[-1]["attention/encoder.layers.1.mixer/1/mean_hops"]) == pytest.approx(
+        second.mean[:, 1].mean().item(), abs=1e-6
+    )
+
+
+def test_tensorboard_gets_scalars_and_figures(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trainer(tmp_path, AttentionGraph(max_length=24)).fit(task(), FewReviews())
+    board = EventAccumulator(str(next(tmp_path.glob("tb/version_0"))))
+    board.Reload()
+    tags = board.Tags()
+    assert {"attention/spectral_gap", "attention/encoder.layers.0.mixer/0/entropy"} <= set(tags["scalars"])
+    figures = {"gap_as_training_goes", "hop_matrix", "spectrum", "diffusion_map"}
+    assert {f"attention/{name}" for name in figures} <= set(tags["images"])
+    assert "attention/hops" in tags["histograms"]
+
+
+def test_training_is_the_same_with_and_without(tmp_path: Path) -> None:
+    states = []
+    for number, callbacks in enumerate(([], [AttentionGraph(every_n_steps=2)], [AttentionGraph()])):
+        L.seed_everything(3, verbose=False)
+        model = task()
+        trainer(tmp_path / str(number), *callbacks).fit(model, FewReviews())
+        states.append(model.state_dict())
+    for other in states[1:]:
+        assert all(torch.equal(states[0][name], other[name]) for name in states[0])
+
+
+def test_every_n_steps_and_a_choice_of_layers_and_heads(tmp_path: Path) -> None:
+    watch = SpectralGap(every_n_steps=3, layers=[1], heads=[0], max_length=16)
+    trainer(tmp_path, watch, log_every_n_steps=50).fit(task(), FewReviews())
+    found = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
+    # 4 batches an epoch, 2 epochs: after steps 3 and 6, which count from 0
+    assert [row["step"] for row in found] == ["2", "5"]
+    heads = [name for name in found[0] if name.startswith("attention/encoder")]
+    assert heads == ["attention/encoder.layers.1.mixer/0/spectral_gap"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (SpectralGap, {"spectral_gap"}),
+        (PathLength, {"mean_hops", "max_hops", "unreachable"}),
+        (AttentionEntropy, {"entropy", "tv_to_uniform", "effective_rank"}),
+    ],
+)
+def test_each_callback_logs_its_own(tmp_path: Path, kind: type[AttentionGraph], names: set[str]) -> None:
+    fit = trainer(tmp_path, kind(max_length=16), max_epochs=1)
+    fit.fit(task(Uniform()), FewReviews())
+    assert {name for name in fit.callback_metrics if name.startswith("attention/")} == {
+        f"attention/{name}" for name in names
+    }
+
+
+class BadAttention(DotProduct):
+    """Says NaN when asked for its weights."""
+
+    def weights(self, *args: Any, **kwargs: Any) -> Tensor:
+        return super().weights(*args, **kwargs) * torch.nan
+
+
+@pytest.mark.parametrize(
+    ("attention", "val", "reason"),
+    [
+        (BadAttention(), None, "weights must be finite, got nan"),
+        (None, [[], [], []], "the probe holds no token"),
+    ],
+    ids=["nan", "no tokens"],
+)
+def test_a_failure_turns_it_off_once_and_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, attention: Any, val: Any, reason: str
+) -> None:
+    watch = AttentionGraph()
+    logging.getLogger("fna_lightning").propagate = True
+    with caplog.at_level(logging.WARNING, logger="fna_lightning"):
+        fit = trainer(tmp_path, watch)
+        fit.fit(task(attention), FewReviews(val))
+    said = [record.getMessage() for record in caplog.records if "AttentionGraph" in record.getMessage()]
+    assert len(said) == 1
+    assert reason in said[0]
+    assert watch.off
+    assert fit.current_epoch == 2
+    assert not [name for name in fit.callback_metrics if name.startswith("attention/")]
+
+
+def test_a_failure_of_another_process_turns_it_off_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = AttentionGraph()
+    fit = trainer(tmp_path, watch)
+
+    def reduce(sums: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # the last number counts the processes that failed; Lightning itself reduces single numbers
+        return sums + torch.eye(len(sums))[-1] if sums.ndim else sums
+
+    monkeypatch.setattr(fit.strategy, "reduce", reduce)
+    logging.getLogger("fna_lightning").propagate = True
+    with caplog.at_level(logging.WARNING, logger="fna_lightning"):
+        fit.fit(task(), FewReviews())
+    assert watch.off
+    assert [record.getMessage() for record in caplog.records if "another process failed" in record.getMessage()]
+
+
+def test_a_sequence_of_one_token_is_mixed_and_has_no_path(tmp_path: Path) -> None:
+    fit = trainer(tmp_path, AttentionGraph())
+    fit.fit(task(), FewReviews([[5], [6]]))
+    logged = fit.callback_metrics
+    assert logged["attention/spectral_gap"] == 1
+    assert logged["attention/entropy"] == 1
+    assert logged["attention/max_hops"] == 0
+    assert "attention/mean_hops" not in logged
+
+
+def test_mistakes_are_named_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="sequences must be at least 1, got 0"):
+        AttentionGraph(sequences=0)
+    with pytest.raises(ValueError, match=r"heads must be different numbers from 0, got \[1, 1\]"):
+        SpectralGap(heads=[1, 1])
+    with pytest.raises(ValueError, match=r"layers must lie in \[0, 1\], got 2; the attention layers are encoder"):
+        trainer(tmp_path, AttentionGraph(layers=[2])).fit(task(), FewReviews())
+    with pytest.raises(ValueError, match=r"heads must lie in \[0, 1\], got 7; encoder.layers.0.mixer has 2 heads"):
+        trainer(tmp_path, AttentionGraph(heads=[7])).fit(task(), FewReviews())
+
+
+def test_the_processes_share_the_probe_out() -> None:
+    assert probe_indices(10, 4) == [0, 2, 5, 7]
+    assert probe_indices(2, 4) == [0, 1]
+    loader = FewReviews().val_dataloader()
+    whole = probe_batch(loader, 3).lengths
+    parts = [probe_batch(loader, 3, rank=rank, world_size=2).lengths for rank in range(2)]
+    assert [*parts[0], *parts[1]] == [whole[0], whole[2], whole[1]]
+    assert probe_batch(loader, 1, rank=1, world_size=2) is None
+    with pytest.raises(ValueError, match="no validation data"):
+        probe_batch(None, 3)
+
+
+def test_a_flipped_map_is_turned_back() -> None:
+    points = torch.randn(9, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    flipped = points * torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(align(flipped, points), points)
+    with pytest.raises(ValueError, match=r"must both be \(n, c\), got \(9, 2\) and \(8, 2\)"):
+        align(points, points[:8])
+
+
+CONFIG = """
+trainer:
+  callbacks:
+    - class_path: AttentionGraph
+      init_args: {sequences: 3, max_length: 32}
+    - class_path: AttentionGraph
+      init_args: {sequences: 1, max_length: 32, every_n_steps: 1}
+"""
+
+
+def test_two_processes_log_the_same_as_one(tmp_path: Path) -> None:
+    (tmp_path / "watch.yaml").write_text(CONFIG)
+    logged = []
+    for devices in (1, 2):
+        words = ["fit", "--config", "reviews_fna.yaml", "--config", "watch.yaml", "--trainer.accelerator=cpu"]
+        words += [f"--trainer.devices={devices}", "--trainer.max_epochs=1", "--data.train_size=32"]
+        # a learning rate of 0: the number of processes changes the batches, and with them the training
+        words += ["--data.eval_size=12", "--data.longest=40", "--model.optimizer.lr=0"]
+        words += ["--trainer.enable_progress_bar=false", f"--trainer.default_root_dir={devices}"]
+        words += ["--trainer.strategy=ddp"] if devices > 1 else []
+        environment = {**os.environ, "FNA_RUN_DIR": "", "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+        command = [sys.executable, "-m", "fna_lightning.cli", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "is off" not in done.stderr
+        (path,) = (tmp_path / str(devices)).glob("*/version_0/metrics.csv")
+        table = list(csv.DictReader(path.open()))
+        (epoch,) = [row for row in table if row["val/accuracy"]]
+        logged.append({name: float(value) for name, value in epoch.items() if name.startswith("attention/") and value})
+    assert len(logged[0]) == len(MEASURES)
+    assert logged[1] == pytest.approx(logged[0], abs=1e-5)

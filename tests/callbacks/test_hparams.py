@@ -1,0 +1,33 @@
+"""TensorBoard's HParams: the settings of the recipe, and the best metric."""
+
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_runs import train_tiny
+
+from fna_lightning.callbacks.hparams import plain_settings
+
+
+def test_settings_are_flat_and_plain() -> None:
+    attention = {"class_path": "fna_lightning.attention.Fractional", "init_args": {"alpha": 1.2, "kappa": "auto"}}
+    recipe = {"class_path": "a.B", "init_args": {"attention": attention, "sizes": [1, 2], "cut": None}}
+    assert dict(plain_settings(recipe)) == {
+        "attention": "Fractional",
+        "attention.alpha": 1.2,
+        "attention.kappa": "auto",
+        "sizes": "[1, 2]",
+        "cut": "none",
+    }
+
+
+def test_a_run_fills_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FNA_RUN_DIR", "")
+    folder = train_tiny(tmp_path, config="reviews_fna.yaml").parents[1]
+    board = EventAccumulator(str(folder))
+    board.Reload()
+    content = board.PluginTagToContent("hparams")
+    assert b"attention.alpha" in content["_hparams_/session_start_info"]
+    assert b"hp/val/accuracy" in content["_hparams_/experiment"]
+    last = board.Scalars("hp/val/accuracy")[-1].value
+    assert last == pytest.approx(max(point.value for point in board.Scalars("val/accuracy")))

@@ -1,0 +1,111 @@
+"""A headless Chromium, driven over its own DevTools protocol: no driver to install."""
+
+import asyncio
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MIDDLE = """(() => {
+  const element = document.querySelector(%s);
+  element.scrollIntoView({block: "center"});
+  const box = element.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+})()"""
+
+
+class Tab:
+    """One open page."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+        self.numbers = itertools.count(1)
+        self.problems: list[str] = []
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send one command and return its answer; what the console says on the way is kept in ``problems``."""
+        number = next(self.numbers)
+        await self.socket.send_json({"id": number, "method": method, "params": params})
+        while True:
+            message = json.loads((await asyncio.wait_for(self.socket.receive(), 60)).data)
+            self._note(message)
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+
+    async def run(self, code: str) -> Any:
+        """Return the value of a JavaScript expression."""
+        answer = await self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def open(self, address: str) -> None:
+        """Load a page and wait until it has drawn itself."""
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            await self.call(f"{domain}.enable")
+        await self.call("Page.navigate", url=address)
+        for _ in range(300):
+            if await self.run("location.href !== 'about:blank' && document.readyState === 'complete'"):
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{address} did not load")
+
+    async def click(self, selector: str) -> None:
+        """Press and release the mouse over the middle of an element."""
+        place = await self.run(MIDDLE % json.dumps(selector))
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **pressed)
+
+    async def screenshot(self, path: Path) -> None:
+        """Write a picture of the whole page."""
+        size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        answer = await self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def _note(self, message: dict[str, Any]) -> None:
+        params = message.get("params", {})
+        if message.get("method") == "Runtime.exceptionThrown":
+            self.problems.append(str(params["exceptionDetails"]))
+        if message.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.problems.append(params["entry"]["text"])
+        if message.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.problems.append(str(params["args"]))
+        if message.get("method") == "Network.requestWillBeSent":
+            address = params["request"]["url"]
+            if not address.startswith(("file:", "data:", "about:")):
+                self.problems.append(f"asked the network for {address}")
+
+
+@asynccontextmanager
+async def browser(folder: Path, width: int = 1280, height: int = 900) -> AsyncIterator[Tab]:
+    """Start Chromium with its profile in ``folder`` and yield its tab."""
+    import aiohttp
+
+    assert CHROMIUM is not None
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+    flags += ["--remote-debugging-port=0", f"--user-data-dir={folder}", f"--window-size={width},{height}"]
+    process = subprocess.Popen([CHROMIUM, *flags, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        note, deadline = folder / "DevToolsActivePort", time.monotonic() + 60
+        while not note.is_file() or len(note.read_text().split()) < 2:
+            assert process.poll() is None, "Chromium ended at once"
+            assert time.monotonic() < deadline, "Chromium did not start"
+            await asyncio.sleep(0.1)
+        port = note.read_text().split()[0]
+        async with aiohttp.ClientSession() as session:
+            tabs = await (await session.get(f"http://127.0.0.1:{port}/json/list")).json()
+            address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+            async with session.ws_connect(address, max_msg_size=0) as socket:
+                yield Tab(socket)
+    finally:
+        process.terminate()
+        process.wait(30)
