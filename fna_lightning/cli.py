@@ -100,10 +100,14 @@ def train(argv: list[str]) -> int:
 
     argv = resolve_config_arguments(argv)
     named = config_names(argv)
+    import torch
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
     from fna_lightning.training_cli import TrainingCLI
 
+    # the gradients of a trained model are so small that their products are denormal, which takes a processor many
+    # times as long; threads take this over from the one that makes them, so it comes before any work
+    torch.set_flush_denormal(True)
     try:
         TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
     except SIGTERMException:
@@ -112,6 +116,8 @@ def train(argv: list[str]) -> int:
         # Lightning leaves with 1 after Ctrl-C; --help and --print_config leave with 0
         code = stop.code if isinstance(stop.code, int) else 0
         return 128 + signal.SIGINT if code == 1 else code
+    finally:
+        torch.set_flush_denormal(False)
     return 0
 
 

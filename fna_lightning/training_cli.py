@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -52,9 +51,6 @@ class TrainingCLI(LightningCLI):
     def __init__(self, args: list[str], name: str) -> None:
         self.run_name = name
         self.folder = Path()
-        # the gradients of a trained model are so small that their products are denormal, which takes a processor many
-        # times as long; threads take this over from the one that makes them, so it comes before any work
-        torch.set_flush_denormal(True)
         super().__init__(
             Task,
             L.LightningDataModule,

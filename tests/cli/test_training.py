@@ -105,7 +105,7 @@ def test_help_of_every_verb(verb: list[str], capsys: pytest.CaptureFixture[str])
 def test_list_names_what_there_is(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--json", "all.json"]) == 0
     said = json.loads((empty_folder / "all.json").read_text())
-    assert said["attentions"].keys() == {"DotProduct", "Fractional", "Spherical", "Uniform"}
+    assert said["attentions"].keys() >= {"DotProduct", "Fractional", "Spherical", "Uniform"}
     assert said["kernels"]["chunked"] == "ok"
     assert "TextClassification" in said["tasks"]
     assert "ReviewData" in said["data"]
