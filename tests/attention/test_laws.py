@@ -127,6 +127,14 @@ def test_tied_tokens_have_finite_exact_gradients(attention: Attention, kernel: s
     assert_close(got, want, rtol=1e-11, atol=1e-11)
 
 
+@every_pair
+def test_gradient_of_tied_tokens_is_the_derivative(attention: Attention, kernel: str) -> None:
+    """A token stays at distance 0 from itself however it moves, so the derivative exists there too."""
+    _, k, v = qkv(4, 4, 3, 2, batch=(1, 2))
+    tied = with_kernel(attention, kernel)
+    assert gradcheck(lambda k, v: tied(k, k, v), (k, v))
+
+
 @every_float32_pair
 def test_a_row_that_sees_nothing_gives_zero(attention: Attention, kernel: str) -> None:
     q, k, v = qkv(6, 6, dtype=torch.float32)

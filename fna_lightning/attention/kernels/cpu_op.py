@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 from fna_lightning.attention.kernels import cpu_library as c
 
-NO_SECOND_DERIVATIVE = "the cpu kernel has no second derivative; use kernel='chunked' or 'reference' for that"
+NO_SECOND_DERIVATIVE = (
+    "attention by distance has no second derivative, with this kernel or any other; call backward or autograd.grad "
+    "without create_graph=True"
+)
 # a subclass may have no memory of its own (fake tensors): that is the dispatcher's business
 PLAIN = (Tensor, nn.Parameter)
 LIBRARY = torch.library.Library("fna_lightning", "DEF")
