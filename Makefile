@@ -9,13 +9,14 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 DEMO = reviews_fna.yaml reviews_dp.yaml reviews_uniform.yaml
 
-.PHONY: help demo test lint types clean
+.PHONY: help demo test lint types docs clean
 
 help:
 	@echo "make demo   train FNA and its controls on the embedded reviews (no data needed)"
 	@echo "make test   lint, type-check and run all tests"
 	@echo "make lint   ruff"
 	@echo "make types  mypy on the package as it is installed"
+	@echo "make docs   the documentation site, in build/site; a warning is an error"
 	@echo "make clean  remove the environment and everything built"
 
 $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py)
@@ -27,7 +28,7 @@ demo: $(VENV)/installed
 	$(BIN)/fna-lightning sweep $(addprefix --config ,$(DEMO)) --out runs/demo
 
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist worksteal
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -38,6 +39,10 @@ types: $(VENV)/installed
 	rm -rf build/typed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p fna_lightning
+
+# the theme advertises its successor on every build
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,18 +1,28 @@
 """When to look: hooks that watch training. Importing this registers them for the command line."""
 
 from fna_lightning.callbacks.attention_graph import AttentionEntropy, AttentionGraph, PathLength, SpectralGap
+from fna_lightning.callbacks.average_epochs import AverageEpochs
+from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
+from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
+from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
 from fna_lightning.callbacks.predictions import PredictionsFile
 from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_summary import RunSummary
+from fna_lightning.callbacks.shared_data import SharedData
 
 __all__ = [
     "AttentionEntropy",
     "AttentionGraph",
+    "AverageEpochs",
+    "BestCheckpoint",
+    "FiniteLoss",
     "HParams",
+    "LastCheckpoint",
     "PathLength",
     "PredictionsFile",
     "Projector",
     "RunSummary",
+    "SharedData",
     "SpectralGap",
 ]

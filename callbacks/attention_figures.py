@@ -10,6 +10,7 @@ from torch import Tensor
 from fna_lightning.attention_maps import AttentionMap
 from fna_lightning.figures import draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
 from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
+from fna_lightning.image_figures import picture_figure
 
 # of the time since training began
 SHARE = 0.005
@@ -30,6 +31,7 @@ class AttentionFigures:
         self.seconds = 0.0
         self.broken = False
         self._walk: tuple[str, Tensor] | None = None
+        self._picture: tuple[Tensor, dict[str, Tensor]] | None = None
         self._points: Tensor | None = None
         self._drawn: int | None = None
         # seconds of one drawing; a guess before the first
@@ -47,6 +49,11 @@ class AttentionFigures:
             head = slots[name][0]
             self._walk = f"{name} head {head}", found.weights[0, head, :n, :n].detach().cpu()
             return
+
+    def remember_picture(self, images: Tensor, maps: Mapping[str, AttentionMap]) -> None:
+        """Keep the first (C, S, S) image of the probe with the mean over heads of each layer that looks at it."""
+        layers = {name: found.weights[0].mean(dim=0).detach().cpu() for name, found in maps.items()}
+        self._picture = images[0].detach().cpu(), layers
 
     def note(self, step: int, metric: str, value: Any) -> None:
         """Add a point to the curve of the gap against ``metric``, if both are known."""
@@ -83,6 +90,9 @@ class AttentionFigures:
             steps, gaps, values = zip(*self.history, strict=True)
             draw_two_curves(axes, steps, gaps, values, ["step", "spectral gap", self.metric])
             yield "gap_as_training_goes", figure
+        if self._picture is not None:
+            image, layers = self._picture
+            yield "over_the_image", picture_figure(image, {"image": layers})
         if "mean_hops" in self.measures:
             figure, axes = new_figure()
             draw_hops(axes, path_lengths(walk).hops)

@@ -24,8 +24,9 @@ class AttentionGraph(L.Callback):
 
     ``attention/<layer>/<head>/<measure>`` goes to the loggers, the means ``attention/<measure>`` are metrics like
     ``val/loss``: a checkpoint or a stop may be chosen by them. Each is a mean over the probe sequences; cross-attention
-    is no walk and is left out. TensorBoard also gets figures, drawn at the end and before as often as they take no more
-    than 0.5 % of the time. A failure is reported once and turns the callback off; training goes on.
+    is no walk and is left out. Where alpha or kappa is learned, its value goes beside the measures. TensorBoard also
+    gets figures, drawn at the end and before as often as they take no more than 0.5 % of the time. A failure is
+    reported once and turns the callback off; training goes on.
 
     Args:
         sequences: sequences of the probe set, taken from the validation data and the same all through training.
@@ -126,7 +127,7 @@ class AttentionGraph(L.Callback):
     def _chosen(self, layers: dict[str, Any]) -> dict[str, list[int]]:
         """Return the heads to look at of each layer; the same on every process, so that sums have one size."""
         if not layers:
-            raise ValueError(f"{type(self).__name__} finds no MultiheadAttention in this model; remove the callback")
+            raise ValueError(f"{type(self).__name__} finds no attention layer in this model; remove the callback")
         names = list(layers)
         if self.layers and max(self.layers) >= len(names):
             raise ValueError(
@@ -158,7 +159,7 @@ class AttentionGraph(L.Callback):
         if problem is not None or failed:
             self._turn_off(problem)
             return {}
-        means = self._log(trainer, total)
+        means = self._log(trainer, total, self._learned(pl_module))
         self.seconds += time.perf_counter() - started
         return means
 
@@ -174,6 +175,9 @@ class AttentionGraph(L.Callback):
                 start += len(heads)
             if self.figures and trainer.is_global_zero:
                 self.figures.remember(maps, self._slots)
+                images = getattr(self._batch, "images", None)
+                if images is not None and maps:
+                    self.figures.remember_picture(images, maps)
         except Exception as error:
             log.debug("analysis failed", exc_info=True)
             return torch.zeros_like(sums), " ".join(str(error).split()) or type(error).__name__
@@ -199,9 +203,18 @@ class AttentionGraph(L.Callback):
         finite = stacked.isfinite()
         return torch.stack([stacked.where(finite, 0.0).sum(0), finite.double().sum(0)], dim=-1)
 
-    def _log(self, trainer: L.Trainer, total: Tensor) -> dict[str, float]:
+    def _learned(self, pl_module: L.LightningModule) -> dict[str, float]:
+        """Return alpha and kappa of each head that learns them."""
+        found: dict[str, float] = {}
+        layers = attention_layers(pl_module)
+        for layer, heads in self._slots.items():
+            for name, values in layers[layer].learned_values().items():
+                found |= {f"attention/{layer}/{head}/{name}": values[head].item() for head in heads}
+        return found
+
+    def _log(self, trainer: L.Trainer, total: Tensor, learned: dict[str, float]) -> dict[str, float]:
         names = [f"{layer}/{head}" for layer, heads in self._slots.items() for head in heads]
-        heads: dict[str, float] = {}
+        heads = dict(learned)
         means: dict[str, float] = {}
         for number, name in enumerate(self.measures):
             added, count = total[:, number].unbind(-1)

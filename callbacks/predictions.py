@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import BasePredictionWriter
+from torch import Tensor
 
 
 class PredictionsFile(BasePredictionWriter):
@@ -23,13 +24,21 @@ class PredictionsFile(BasePredictionWriter):
         self, trainer: L.Trainer, pl_module: L.LightningModule, predictions: Any, batch_indices: Any
     ) -> None:
         name = "predictions.csv" if trainer.world_size == 1 else f"predictions.{trainer.global_rank}.csv"
+        # a data module may know what its examples are called, such as the files of a folder
+        called = getattr(getattr(trainer, "datamodule", None), "example_names", lambda: None)()
         rows = sorted(
             (index, *values)
             for batch, indices in zip(predictions, batch_indices[0], strict=True)
-            for index, *values in zip(indices, *(column.tolist() for column in batch.values()), strict=True)
+            for index, *values in zip(indices, *map(_plain, batch.values()), strict=True)
         )
         with (self.folder / name).open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["index", *predictions[0]] if predictions else ["index"])
-            writer.writerows(rows)
+            first = ["index"] if called is None else ["file"]
+            writer.writerow([*first, *predictions[0]] if predictions else first)
+            writer.writerows(rows if called is None else [(called[index], *values) for index, *values in rows])
         print(f"{len(rows)} predictions in {self.folder / name}")  # noqa: T201 - the answer of `predict`
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return a column of a batch as plain values."""
+    return column.tolist() if isinstance(column, Tensor) else list(column)

@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
+from fna_lightning.attention import MultiheadAttention
 from fna_lightning.attention_maps import attention_layers, evaluating
 from fna_lightning.graph import diffusion_map
 from fna_lightning.nn.token_table import TokenTable
@@ -53,7 +54,7 @@ class Projector(L.Callback):
         words = ["".join(sign if sign.isprintable() else " " for sign in word) for word in codec.words(ids)]
         vectors = table.weight[ids].detach().cpu()
         clouds = {"tokens": vectors}
-        layer = next(iter(attention_layers(pl_module).values()))
+        layer = next(one for one in attention_layers(pl_module).values() if isinstance(one, MultiheadAttention))
         with torch.no_grad(), evaluating(pl_module):
             q, k, _ = layer.heads(table.weight[ids][None])
             walk = layer.attention.weights(q[:, :1], k[:, :1])[0, 0].cpu()

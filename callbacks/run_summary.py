@@ -1,5 +1,6 @@
 """The end of a run, for a person (a table) and for programs (results.json)."""
 
+import logging
 import os
 import platform
 import time
@@ -17,6 +18,8 @@ from fna_lightning.attention import Attention
 from fna_lightning.attention.kernels import chosen_kernels
 from fna_lightning.run_folder import write_results
 
+log = logging.getLogger(__name__)
+
 
 class RunSummary(L.Callback):
     """Writes results.json and prints a closing table: metrics, time, kernel, where to look.
@@ -29,13 +32,22 @@ class RunSummary(L.Callback):
     def __init__(self, folder: str, seed: int | None = None) -> None:
         self.folder = Path(folder)
         self.seed = seed
-        self.started = time.perf_counter()
+        self.steps: dict[str, Any] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self.started, self.started_cpu = time.perf_counter(), time.process_time()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.started = time.perf_counter()
+        self._start()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.steps = step_size(trainer)
+        if trainer.is_global_zero:
+            log.info("%s", in_words(self.steps))
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.started = time.perf_counter()
+        self._start()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._close(trainer, pl_module, "fit")
@@ -49,9 +61,12 @@ class RunSummary(L.Callback):
         part: dict[str, Any] = {
             "metrics": {name: float(value) for name, value in sorted(trainer.callback_metrics.items())},
             "seconds": round(time.perf_counter() - self.started, 3),
+            # of all threads: what the run would cost on a machine that does nothing else
+            "cpu_seconds": round(time.process_time() - self.started_cpu, 3),
         }
         if stage == "fit":
             part |= {"epochs": trainer.current_epoch, "steps": trainer.global_step} | self._best(trainer)
+            part["step_size"] = self.steps
         path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
         self._print(stage, part, path)
 
@@ -91,6 +106,8 @@ class RunSummary(L.Callback):
                 table.add_row(name, f"{value:.4f}")
         if "best_value" in part and part["best_value"] is not None:
             table.add_row(f"best {part['best_metric']}", f"{part['best_value']:.4f}")
+        if part.get("step_size"):
+            table.add_row("step", in_words(part["step_size"]))
         table.add_row("time", f"{part['seconds']:.1f} s")
         for attention, kernel in chosen_kernels().items():
             table.add_row("kernel", f"{kernel} for {attention}")
@@ -101,3 +118,26 @@ class RunSummary(L.Callback):
         console.print(table)
         # on a line of its own, so that it can be copied whole
         console.print(f"tensorboard --logdir {self.folder}", highlight=False)
+
+
+def step_size(trainer: L.Trainer) -> dict[str, Any]:
+    """Return what one optimiser step is made of: the batch of a process, the effective one, the learning rate."""
+    batch = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
+    count = trainer.world_size * trainer.accumulate_grad_batches
+    return {
+        "batch_size": batch,
+        "processes": trainer.world_size,
+        "accumulated": trainer.accumulate_grad_batches,
+        "effective_batch": batch * count if isinstance(batch, int) else None,
+        "learning_rate": [group["lr"] for one in trainer.optimizers for group in one.param_groups],
+    }
+
+
+def in_words(steps: dict[str, Any]) -> str:
+    """Return the size of a step for a person."""
+    rate = ", ".join(f"{one:g}" for one in steps["learning_rate"])
+    return (
+        f"effective batch {steps['effective_batch'] or 'unknown'} = {steps['batch_size'] or '?'} x "
+        f"{steps['processes']} process{'es' * (steps['processes'] > 1)} x {steps['accumulated']} accumulated, "
+        f"learning rate {rate}"
+    )

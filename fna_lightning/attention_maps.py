@@ -1,7 +1,7 @@
 """Attention weights on demand: what a model attends to on a few chosen sequences.
 
 Training runs on fused kernels that never hold an (n, m) matrix. Here the model runs once more, on the chosen sequences
-alone, with a hook before every ``MultiheadAttention`` that recomputes its weights by the written-out formula.
+alone, with a hook before every attention layer that recomputes its weights by the written-out formula.
 """
 
 import inspect
@@ -13,9 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fna_lightning.attention import MultiheadAttention
+from fna_lightning.attention_calls import AttentionLayer, LayerCall, attention_layers, call_of
 
-_FORWARD = inspect.signature(MultiheadAttention.forward)
+__all__ = ["AttentionMap", "attention_layers", "attention_maps", "evaluating"]
+
+# what the modules around a site call the other sequence of cross-attention
+_OTHER_SEQUENCE = ("key_value_states", "encoder_hidden_states")
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,6 @@ class AttentionMap:
     weights: Tensor
     lengths: Tensor | None
     is_self: bool
-
-
-def attention_layers(model: nn.Module) -> dict[str, MultiheadAttention]:
-    """Return the attention layers of a model by module name, in the order they were made."""
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, MultiheadAttention)}
 
 
 def attention_maps(
@@ -54,7 +52,7 @@ def attention_maps(
         layers: names of the layers to look at; None for all.
 
     Example:
-        >>> from fna_lightning.attention import DotProduct
+        >>> from fna_lightning.attention import DotProduct, MultiheadAttention
         >>> layer = MultiheadAttention(8, 2, DotProduct())
         >>> maps = attention_maps(layer, lambda: {"": torch.tensor([len(layer(torch.rand(1, 5, 8))[0])])})
         >>> maps[""].weights.shape
@@ -69,8 +67,8 @@ def attention_maps(
         stack.enter_context(evaluating(model))
         for name, layer in known.items():
             if layers is None or name in layers:
-                handle = layer.register_forward_pre_hook(_recorder(name, found), with_kwargs=True)
-                stack.callback(handle.remove)
+                for handle in _watch(model, name, layer, found):
+                    stack.callback(handle.remove)
         lengths = run() or {}
     return {
         name: AttentionMap(weights, _lengths_of(name, lengths, weights), is_self)
@@ -90,19 +88,35 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _recorder(name: str, found: dict[str, tuple[Tensor, bool]]) -> Callable[..., None]:
-    def record(layer: MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = _FORWARD.bind(layer, *args, **kwargs)
-        given.apply_defaults()
-        call = given.arguments
-        if call["cache"] is not None:
-            raise ValueError(f"{name} runs with a key-value cache; ask for weights of whole sequences, without one")
-        x, context = call["x"], call["context"]
-        q, k, _ = layer.heads(x, context)
-        weights = layer.attention.weights(q, k, call["mask"], is_causal=call["is_causal"])
-        found[name] = weights, context is None or context is x
+def _watch(model: nn.Module, name: str, layer: AttentionLayer, found: dict[str, tuple[Tensor, bool]]) -> list[Any]:
+    """Return the handles of hooks that record the weights of one layer."""
+    cross = False
 
-    return record
+    def look_around(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal cross
+        cross = _has_other_sequence(host, args, kwargs)
+
+    def record(layer: AttentionLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = call_of(layer, args, kwargs)
+        if call.cached:
+            raise ValueError(f"{name} runs with a key-value cache; ask for weights of whole sequences, without one")
+        found[name] = call.weights(), _is_self(call, cross)
+
+    host = model.get_submodule(name)
+    around = [] if host is layer else [host.register_forward_pre_hook(look_around, with_kwargs=True)]
+    return [*around, layer.register_forward_pre_hook(record, with_kwargs=True)]
+
+
+def _is_self(call: LayerCall, cross: bool) -> bool:
+    if call.is_self is not None:
+        return call.is_self
+    return not cross and call.q.size(-2) == call.k.size(-2)
+
+
+def _has_other_sequence(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    given = inspect.signature(type(host).forward).bind(host, *args, **kwargs).arguments
+    given = {**given, **given.get("kwargs", {})}
+    return any(given.get(name) is not None for name in _OTHER_SEQUENCE)
 
 
 def _lengths_of(name: str, lengths: Mapping[str, Tensor], weights: Tensor) -> Tensor | None:

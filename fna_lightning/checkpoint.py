@@ -1,6 +1,5 @@
 """Opening a checkpoint without knowing its class, and without running anything stored in it."""
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import torch
 from jsonargparse import ArgumentParser
 
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.plugins import load_plugins
 from fna_lightning.task import Task
 
 
@@ -21,9 +21,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         )
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+    except Exception as error:
+        # a damaged file fails in as many ways as there are bytes in it
         raise UsageError(f"{path} is not a checkpoint this program can trust or read: {_first_line(error)}") from error
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise UsageError(f"{path} is not a Lightning checkpoint: it has no state_dict")
     return checkpoint
 
@@ -36,18 +37,22 @@ def load_task(path: str | Path) -> Task:
 def task_of(checkpoint: dict[str, Any], path: str | Path) -> Task:
     """Return the trained task of what ``read_checkpoint`` found at ``path``."""
     recipe = checkpoint.get("recipe")
-    if recipe is None:
+    if not isinstance(recipe, dict):
         raise UsageError(
             f"{path} carries no recipe (it was not trained by `fna-lightning fit`); load it with its own class"
         )
     task = build_task(recipe)
-    task.load_state_dict(checkpoint["state_dict"])
+    try:
+        task.load_state_dict(checkpoint["state_dict"])
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise UsageError(f"the weights in {path} do not fit its recipe: {_first_line(error)}") from error
     task.recipe = recipe
     return task.eval()
 
 
 def build_task(recipe: dict[str, Any]) -> Task:
     """Return a new task made from plain values: the class must be a Task, and so on for every part of it."""
+    load_plugins()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(Task, "task")
     try:

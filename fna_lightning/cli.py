@@ -9,6 +9,12 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fna_lightning.stopping import StoppedError, stop_by_signal
+
+if TYPE_CHECKING:
+    from fna_lightning.resuming import ResumePoint
 
 TRAINING_VERBS = {
     "fit": "train a model from a configuration",
@@ -17,7 +23,7 @@ TRAINING_VERBS = {
     "predict": "write a checkpoint's predictions to a file",
 }
 # verb: module of fna_lightning.commands with add_arguments(parser) and run(args)
-COMMANDS = ("analyze", "bench", "classify", "list", "sweep")
+COMMANDS = ("analyze", "bench", "classify", "compare", "export", "list", "reproduce", "resume", "sweep", "translate")
 DEBUG_VARIABLE = "FNA_DEBUG"
 
 # true of every run and nothing a user can act on
@@ -28,15 +34,20 @@ HIDDEN_WARNINGS = (
     "smaller than the logging interval",
     "callbacks used to create the checkpoint need to be provided",
     "custom batch sampler `LengthBatches` for prediction",
+    "custom batch sampler `TokenBatches` for prediction",
+    "loading a checkpoint outside the 'fit' stage",
 )
 
 EPILOG = """examples:
   fna-lightning list                                        what there is to choose from
   fna-lightning fit --config reviews_fna.yaml               train on the embedded reviews
   fna-lightning classify runs/reviews_fna/version_0/checkpoints/best.ckpt "the plot was gripping"
+  fna-lightning translate runs/numbers_fna/version_0/checkpoints/best.ckpt < english.txt > german.txt
   fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
+  fna-lightning resume runs/reviews_fna/version_0           go on exactly where it stopped
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
   fna-lightning analyze RUN/checkpoints/best.ckpt           its attention as a graph, on one HTML page
+  fna-lightning export RUN/checkpoints/best.ckpt published  a folder others can load, --onnx for other runtimes
 """
 
 
@@ -51,12 +62,16 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
         return 128 + signal.SIGINT
+    except StoppedError as stop:
+        print(f"fna-lightning: {stop}", file=sys.stderr)  # noqa: T201
+        return 128 + stop.number
     except Exception as error:
         if debug:
             traceback.print_exc()
         from fna_lightning.errors import UsageError
+        from fna_lightning.explanations import explain
 
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(str(error).split()) if isinstance(error, UsageError) else explain(error)
         hint = "" if debug else " (--debug shows where)"
         print(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}", file=sys.stderr)  # noqa: T201
         return 2
@@ -64,6 +79,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def dispatch(argv: list[str]) -> int:
     """Run the verb that opens ``argv``."""
+    from fna_lightning.plugins import load_plugins
+
+    load_plugins()
     verb = argv[0] if argv else "--help"
     if verb in TRAINING_VERBS:
         return train(argv)
@@ -94,7 +112,7 @@ def dispatch(argv: list[str]) -> int:
     return modules[args.verb].run(args)
 
 
-def train(argv: list[str]) -> int:
+def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     """Run one of Lightning's verbs."""
     from fna_lightning.shipped import config_names, resolve_config_arguments
 
@@ -103,13 +121,17 @@ def train(argv: list[str]) -> int:
     import torch
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+    from fna_lightning.allocation import keep_freed_memory
+    from fna_lightning.run_folder import own_run_folder
     from fna_lightning.training_cli import TrainingCLI
 
     # the gradients of a trained model are so small that their products are denormal, which takes a processor many
     # times as long; threads take this over from the one that makes them, so it comes before any work
     torch.set_flush_denormal(True)
+    keep_freed_memory()
     try:
-        TrainingCLI(argv, run_name(named[0]) if named else "unnamed")
+        with stop_by_signal(), own_run_folder():
+            TrainingCLI(argv, run_name(named[0]) if named else "unnamed", resume)
     except SIGTERMException:
         return 128 + signal.SIGTERM
     except SystemExit as stop:

@@ -1,11 +1,15 @@
 """Pictures of attention as a graph, drawn on given axes: for TensorBoard and for ``analyze``."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
+
+from fna_lightning.errors import UsageError
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#777777"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
@@ -60,3 +64,28 @@ def draw_two_curves(
     other = axes.twinx()
     other.plot(x, right, "s--", color=ORANGE, markersize=4)
     other.set_ylabel(names[2], color=ORANGE)
+
+
+def draw_alignment(layers: Sequence[Tensor], source: list[str], target: list[str], path: Path | IO[bytes]) -> None:
+    """Draw an (n, m) matrix of cross-attention for each layer, side by side, and write them to ``path``.
+
+    Args:
+        layers: row i are the weights with which token i of the target looked at the source.
+        source: words of the columns.
+        target: words of the rows.
+        path: a picture file, whose ending says of which kind; PNG if it is open already.
+    """
+    wide, high = 0.28 * len(source), 0.28 * len(target)
+    figure = Figure(figsize=(len(layers) * (wide + 1.0) + 0.8, high + 1.6), dpi=100, layout="constrained")
+    for number, (axes, weights) in enumerate(
+        zip(figure.subplots(1, len(layers), squeeze=False)[0], layers, strict=True)
+    ):
+        image = axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axes.set_xticks(range(len(source)), source, rotation=90)
+        axes.set_yticks(range(len(target)), target if number == 0 else [""] * len(target))
+        axes.set_title(f"layer {number}")
+    figure.colorbar(image, ax=figure.axes, label="weight, mean of heads")
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the picture {path} cannot be written ({error}); name a file that ends in .png") from error

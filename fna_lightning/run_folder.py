@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,33 @@ from typing import Any
 RUN_DIR_VARIABLE = "FNA_RUN_DIR"
 
 
+@contextmanager
+def own_run_folder(folder: Path | None = None) -> Iterator[None]:
+    """Let the processes of one run write to one folder, and those of the next to another.
+
+    Args:
+        folder: the run's, if it has one already.
+    """
+    before = os.environ.get(RUN_DIR_VARIABLE)
+    if folder is not None:
+        os.environ[RUN_DIR_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(RUN_DIR_VARIABLE, None)
+        else:
+            os.environ[RUN_DIR_VARIABLE] = before
+
+
 def new_run_folder(root: Path, name: str) -> Path:
     """Make and return ``root/name/version_N`` with the first free N; two runs never get the same one."""
     if inherited := os.environ.get(RUN_DIR_VARIABLE):
         return Path(inherited)
     parent = root / name
+    if global_rank():
+        # on another host the first process cannot pass its folder on; only that one writes
+        return parent / "version_of_rank_0"
     parent.mkdir(parents=True, exist_ok=True)
     taken = [int(path.name.removeprefix("version_")) for path in parent.glob("version_*") if path.name[8:].isdigit()]
     number = max(taken, default=-1) + 1
@@ -26,6 +50,14 @@ def new_run_folder(root: Path, name: str) -> Path:
         else:
             os.environ[RUN_DIR_VARIABLE] = str(folder)
             return folder
+
+
+def global_rank() -> int:
+    """Return the number of this process as its launcher tells it: torchrun, SLURM, or Lightning's own."""
+    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
 
 
 def run_folder_of(checkpoint: str | os.PathLike[str] | None) -> Path | None:

@@ -13,10 +13,12 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def resolve_config(name: str) -> str:
-    """Return ``name`` if it is a file, else the path of the shipped configuration of that name."""
+    """Return ``name`` if it is a file, else the path of the configuration of that name: shipped, or a plug-in's."""
     if Path(name).is_file():
         return name
-    shipped = shipped_configs()
+    from fna_lightning.plugins import plugin_configs
+
+    shipped = {**plugin_configs(), **shipped_configs()}
     for candidate in (name, f"{name}.yaml"):
         if candidate in shipped:
             return str(shipped[candidate])
@@ -43,3 +45,23 @@ def config_names(argv: list[str]) -> list[str]:
     """Return the configuration files named in resolved arguments."""
     after = {i + 1 for i, word in enumerate(argv) if word in ("--config", "-c")}
     return [word.removeprefix("--config=") for i, word in enumerate(argv) if i in after or word.startswith("--config=")]
+
+
+def deviations(name: str) -> list[str]:
+    """Return what the head of a shipped configuration says under "Deviations from the paper", one entry each."""
+    path = shipped_configs().get(name)
+    if path is None:
+        return []
+    found: list[str] = []
+    inside = False
+    for line in path.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        text = line.lstrip("#").strip()
+        if text.startswith("Deviations from the paper"):
+            inside = True
+        elif inside and text.startswith("- "):
+            found.append(text.removeprefix("- "))
+        elif inside and found and text:
+            found[-1] = f"{found[-1]} {text}"
+    return found

@@ -28,6 +28,7 @@ class PairedDifference:
     count: int
     mean: float
     p_value: float
+    half_width: float  # of the 95 % interval of the mean; NaN for a single seed
 
 
 def summarise(values: Sequence[float], *, larger_is_better: bool = True) -> Summary:
@@ -45,9 +46,14 @@ def summarise(values: Sequence[float], *, larger_is_better: bool = True) -> Summ
 def paired_difference(values: dict[int, float], baseline: dict[int, float]) -> PairedDifference:
     """Compare metrics by seed; the p-value is NaN with fewer than two common seeds and 1 if nothing differs."""
     seeds = sorted(values.keys() & baseline.keys())
-    differences = np.asarray([values[seed] - baseline[seed] for seed in seeds])
+    if not seeds:
+        return PairedDifference(0, math.nan, math.nan, math.nan)
+    differences = [values[seed] - baseline[seed] for seed in seeds]
+    summary = summarise(differences)
     if len(seeds) < 2:
-        return PairedDifference(len(seeds), float(differences.mean()) if seeds else math.nan, math.nan)
-    if np.ptp(differences) == 0.0:
-        return PairedDifference(len(seeds), float(differences[0]), 1.0 if differences[0] == 0.0 else 0.0)
-    return PairedDifference(len(seeds), float(differences.mean()), float(stats.ttest_1samp(differences, 0.0).pvalue))
+        p_value = math.nan
+    elif np.ptp(differences) == 0.0:
+        p_value = 1.0 if differences[0] == 0.0 else 0.0
+    else:
+        p_value = float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return PairedDifference(len(seeds), summary.mean, p_value, summary.half_width)

@@ -4,11 +4,14 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Adam
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import MetricCollection
+
+from fna_lightning.schedules import WarmupCosine
 
 STAGES = ("train", "val", "test")
 
@@ -65,8 +68,12 @@ class Task(L.LightningModule, ABC):
         return metrics
 
     def batch_size(self, batch: Any) -> int:
-        """Return how many examples the batch holds; epoch means are weighted by it."""
+        """Return how many examples the batch holds."""
         return len(batch[0])
+
+    def loss_weight(self, batch: Any) -> int:
+        """Return over how many things the loss of a batch is a mean; batches and processes are weighted by it."""
+        return self.batch_size(batch)
 
     def probe(self, batch: Any, max_length: int | None = None) -> dict[str, Tensor]:
         """Run the model on a batch, as prediction does, for those who watch its attention layers.
@@ -85,17 +92,33 @@ class Task(L.LightningModule, ABC):
 
     def _step(self, batch: Any, stage: str) -> Tensor:
         loss = self.loss(batch, stage)
-        size = self.batch_size(batch)
+        # a float: Lightning's mean over processes would cut the fraction off a whole number
+        size: Any = float(self.loss_weight(batch))
         evaluated = stage != "train"
-        self.log(f"{stage}/loss", loss, on_step=not evaluated, on_epoch=True, sync_dist=evaluated, batch_size=size)
+        if not evaluated and self.trainer.world_size > 1:
+            loss, size = self._share_of_loss(loss, batch)
+        self.log(f"{stage}/loss", loss, on_step=not evaluated, on_epoch=True, sync_dist=True, batch_size=size)
         self.log_dict(self.stage_metrics(stage), on_step=False, on_epoch=True, prog_bar=evaluated, batch_size=size)
         return loss
+
+    def _share_of_loss(self, loss: Tensor, batch: Any) -> tuple[Tensor, float]:
+        """Return the loss so scaled that its mean over processes is that of the whole batch, and its mean weight.
+
+        Processes average their gradients as if their shares were equal; the last batch's are not.
+        """
+        weight = torch.tensor(float(self.loss_weight(batch)), device=loss.device)
+        mean = self.trainer.strategy.reduce(weight.clone(), reduce_op="mean")
+        assert isinstance(mean, Tensor)
+        return loss * (weight / mean), mean.item()
 
     def configure_optimizers(self) -> Any:
         optimizer = self.optimizer(p for p in self.parameters() if p.requires_grad)
         if self.lr_scheduler is None:
             return optimizer
         schedule: dict[str, Any] = {"scheduler": self.lr_scheduler(optimizer), "interval": self.schedule_every}
+        if isinstance(schedule["scheduler"], WarmupCosine):
+            schedule["scheduler"].last(int(self.trainer.estimated_stepping_batches))
+            schedule["interval"] = "step"
         if isinstance(schedule["scheduler"], ReduceLROnPlateau):
             schedule["monitor"] = self.monitor[0]
         return {"optimizer": optimizer, "lr_scheduler": schedule}

@@ -2,24 +2,40 @@
 
 import inspect
 import json
+import logging
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.plugins import CheckpointIO
 
 from fna_lightning import tasks  # noqa: F401 - importing is registering: a configuration may say `TextClassification`
-from fna_lightning.callbacks import HParams, PredictionsFile, RunSummary
+from fna_lightning.atomic_file import write_whole
+from fna_lightning.callbacks import (
+    BestCheckpoint,
+    FiniteLoss,
+    HParams,
+    LastCheckpoint,
+    PredictionsFile,
+    RunSummary,
+    SharedData,
+)
+from fna_lightning.checkpoint_io import WholeCheckpoints
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.metrics_log import MetricsLog
+from fna_lightning.resuming import ResumePoint, changes
 from fna_lightning.run_folder import new_run_folder, run_folder_of
 from fna_lightning.task import Task
 
 # what a model must know of its data; linked where a task takes it and the data module says it
-DATA_FACTS = ("vocab_size", "num_classes")
+DATA_FACTS = ("vocab_size", "num_classes", "channels", "image_size", "source_vocab_size", "target_vocab_size")
 
 DEFAULT_ROOT = "runs"
+
+log = logging.getLogger(__name__)
 
 
 class OneSentenceParser(LightningArgumentParser):
@@ -33,11 +49,18 @@ class OneSentenceParser(LightningArgumentParser):
 
 
 class SaveConfig(SaveConfigCallback):
-    """Saves the resolved configuration when a run starts training, not when a finished one is tested."""
+    """Saves the resolved configuration when a run starts training, and says what a resumed one does otherwise."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            super().setup(trainer, pl_module, stage)
+        if stage != "fit" or not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
+            return
+        path = Path(trainer.default_root_dir) / self.config_filename
+        now = self.parser.dump(self.config, skip_none=False)
+        if path.is_file():
+            for line in changes(path.read_text(encoding="utf-8"), now):
+                log.info("changed: %s", line)
+        # whole or not at all: without it the run could not be resumed
+        write_whole(path, lambda file: _write(file, now))
 
 
 class TrainingCLI(LightningCLI):
@@ -46,10 +69,12 @@ class TrainingCLI(LightningCLI):
     Args:
         args: the arguments after the program's name.
         name: what the run is called in the folder of runs.
+        resume: where to take up a run; None starts a new one.
     """
 
-    def __init__(self, args: list[str], name: str) -> None:
+    def __init__(self, args: list[str], name: str, resume: ResumePoint | None = None) -> None:
         self.run_name = name
+        self.resume = resume
         self.folder = Path()
         super().__init__(
             Task,
@@ -62,7 +87,7 @@ class TrainingCLI(LightningCLI):
             # a resumed run writes the same configuration again
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
-            # our data modules share out their batches themselves, each sample once
+            # our data modules share out their batches themselves, each sample once; SharedData does it for others
             trainer_defaults={"use_distributed_sampler": False},
             args=args,
         )
@@ -83,6 +108,7 @@ class TrainingCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         config = self.config[self.subcommand]
         given = self.config_init[self.subcommand].trainer
+        kwargs["plugins"] = _with_whole_checkpoints(given.plugins)
         if config.trainer.fast_dev_run:
             return super().instantiate_trainer(**kwargs)
         root = Path(config.trainer.default_root_dir or DEFAULT_ROOT)
@@ -94,13 +120,13 @@ class TrainingCLI(LightningCLI):
         callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
         seed = config.get("seed_everything")
         seed = seed if isinstance(seed, int) else None
-        callbacks = [*callbacks, RunSummary(str(self.folder), seed)]
+        callbacks = [*callbacks, SharedData(), RunSummary(str(self.folder), seed)]
         if self.subcommand == "fit":
-            callbacks.append(HParams(seed))
+            callbacks += [HParams(seed), FiniteLoss()]
         if self.subcommand == "predict":
             callbacks.append(PredictionsFile(str(self.folder)))
         if self.subcommand == "fit" and config.trainer.enable_checkpointing is not False:
-            callbacks += self._checkpoints(callbacks)
+            callbacks = self._with_checkpoints(callbacks)
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)
 
     def _loggers(self) -> list[Logger]:
@@ -109,26 +135,28 @@ class TrainingCLI(LightningCLI):
             "name": self.folder.parent.name,
             "version": self.folder.name,
         }
-        loggers: list[Logger] = [TensorBoardLogger(**where)]
+        # what is measured again after a resume hides what was measured before
+        again: dict[str, Any] = {"purge_step": self.resume.step} if self.resume else {}
+        loggers: list[Logger] = [TensorBoardLogger(**where, **again)]
         if self.subcommand == "fit":
-            loggers.append(CSVLogger(**where))
+            loggers.append(MetricsLog(self.folder, self.resume.rows if self.resume else 0))
         return loggers
 
-    def _checkpoints(self, callbacks: list[L.Callback]) -> list[L.Callback]:
-        """Keep the best and the last checkpoint, unless the configuration says what to keep."""
-        if any(isinstance(callback, ModelCheckpoint) for callback in callbacks) or not isinstance(self.model, Task):
-            return []
-        metric, mode = self.model.monitor
-        return [
-            ModelCheckpoint(
-                dirpath=self.folder / "checkpoints",
-                filename="best",
-                monitor=metric,
-                mode=mode,
-                save_last=True,
-                enable_version_counter=False,
-            )
-        ]
+    def _with_checkpoints(self, callbacks: list[L.Callback]) -> list[L.Callback]:
+        """Keep the last checkpoint, and the best unless the configuration says which to keep beside it."""
+        last = [callback for callback in callbacks if isinstance(callback, LastCheckpoint)] or [LastCheckpoint()]
+        others = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
+        if not any(isinstance(callback, ModelCheckpoint) for callback in others) and isinstance(self.model, Task):
+            metric, mode = self.model.monitor
+            folder = self.folder / "checkpoints"
+            others.append(BestCheckpoint(folder, "best", monitor=metric, mode=mode, enable_version_counter=False))
+        # the first checkpoint callback is the one others ask for the best
+        return [*others, *last]
+
+    def before_fit(self) -> None:
+        """Take up the run; not by a setting, which would be saved and make a later run begin there too."""
+        if self.resume and self.resume.checkpoint:
+            self.config_init[self.subcommand]["ckpt_path"] = str(self.resume.checkpoint)
 
     def _recipe(self) -> dict[str, Any]:
         """Return the model's configuration as plain values, with what it took from the data."""
@@ -139,3 +167,13 @@ class TrainingCLI(LightningCLI):
             if fact in takes and hasattr(self.datamodule, fact):
                 recipe["init_args"][fact] = getattr(self.datamodule, fact)
         return recipe
+
+
+def _write(file: BinaryIO, text: str) -> None:
+    file.write(text.encode())
+
+
+def _with_whole_checkpoints(plugins: Any) -> list[Any]:
+    """Return the plugins with our way of writing and reading checkpoints, unless another one is among them."""
+    found = plugins if isinstance(plugins, list) else [] if plugins is None else [plugins]
+    return found if any(isinstance(one, CheckpointIO) for one in found) else [*found, WholeCheckpoints()]

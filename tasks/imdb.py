@@ -6,9 +6,9 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fna_lightning.codec import TextCodec
+from fna_lightning.tasks.stratified import stratified
 from fna_lightning.tasks.text_data import Sequences, TextData
 from fna_lightning.tasks.text_source import LabelledTexts, TextSource
 from fna_lightning.tasks.token_cache import cache_root, content_key, ensure
@@ -112,16 +112,6 @@ class ImdbData(TextData):
         tokenizer = hashlib.sha256(self._tokenizer().encode()).hexdigest()
         key = content_key(format=CACHE_FORMAT, source=self.source.fingerprint, tokenizer=tokenizer)
         return cache_root() / "imdb" / f"{name}-{key}"
-
-
-def stratified(labels: NDArray[np.integer], share: float, seed: int) -> NDArray[np.bool_]:
-    """Return a mask that is True for ``share`` of each class, rounded to whole examples."""
-    chosen = np.zeros(len(labels), dtype=bool)
-    rng = np.random.default_rng(seed)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        chosen[members[: round(share * len(members))]] = True
-    return chosen
 
 
 def _write_split(name: str, tokenizer: str, read: Callable[[], LabelledTexts], draft: Path) -> None:

@@ -21,6 +21,7 @@ class ReviewData(TextData):
         batch_size: reviews in a batch of one process.
         seed: of the reviews.
         num_workers: processes that load batches beside the training one.
+        pad_to_max: pad every batch to ``longest`` instead of to its longest review.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class ReviewData(TextData):
         batch_size: int = 32,
         seed: int = 0,
         num_workers: int = 0,
+        pad_to_max: bool = False,
     ) -> None:
-        super().__init__(batch_size=batch_size, num_workers=num_workers)
+        super().__init__(batch_size=batch_size, num_workers=num_workers, pad_to=longest if pad_to_max else 1)
         if longest < 30:
             raise ValueError(f"longest must be at least 30 words, for the clauses that matter, got {longest}")
         if min(train_size, eval_size) < 1:

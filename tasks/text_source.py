@@ -4,18 +4,20 @@ import hashlib
 import os
 import socket
 import tempfile
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.token_cache import file_digest
 
 DATA_VARIABLE = "FNA_DATA"
+
+T = TypeVar("T")
 
 # texts and labels of each split
 LabelledTexts = dict[str, tuple[list[str], list[int]]]
@@ -31,6 +33,36 @@ def hub_answers() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def open_dataset(path: str, expected: str, ways: str) -> Iterator[Mapping[str, Any]]:
+    """Load a data set by splits, from a folder or from the hub.
+
+    Args:
+        path: the folder, or a name on the hub.
+        expected: what the folder should hold, for the report of a mistake.
+        ways: how the data set can be had, for the same.
+    """
+    local = Path(path).is_dir()
+    if not local and (Path(path).is_absolute() or path.startswith(".")):
+        raise UsageError(f"no folder {path!r}; {ways}")
+    if not local and not hub_answers():
+        # without this the library tries again for half a minute; its own cache may still serve
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # a second to import, and needed only when no cache serves
+    import datasets
+
+    # what is read from a folder need not be kept a third time, beside the folder and our own cache
+    with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
+        try:
+            found = datasets.load_dataset(path, cache_dir=scratch)
+        except Exception as error:
+            # a damaged file fails in many ways; the first of them is the one that says something
+            reason = str(error.__cause__ or error).strip().partition("\n")[0]
+            way_out = expected if local else ways
+            raise UsageError(f"the data set {path!r} cannot be loaded ({reason}); {way_out}") from error
+        yield found
 
 
 @dataclass(frozen=True)
@@ -65,24 +97,12 @@ class TextSource:
 
     def read(self) -> LabelledTexts:
         """Return texts and labels of the hub's splits "train" and "test"."""
-        local = Path(self.path).is_dir()
-        if not local and (Path(self.path).is_absolute() or self.path.startswith(".")):
-            raise UsageError(f"no folder {self.path!r}; {self._ways()}")
-        if not local and not hub_answers():
-            # without this the library tries again for half a minute; its own cache may still serve
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")
-        # a second to import, and needed only when no cache serves
-        import datasets
+        return self.load(self._checked)
 
-        # what is read from a folder need not be kept a third time, beside the folder and our own cache
-        with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
-            try:
-                found = datasets.load_dataset(self.path, cache_dir=scratch)
-            except (OSError, RuntimeError, ValueError) as error:
-                reason = str(error).strip().partition("\n")[0]
-                way_out = self._expected() if local else self._ways()
-                raise UsageError(f"the data set {self.path!r} cannot be loaded ({reason}); {way_out}") from error
-            return {split: self._checked(found, split) for split in ("train", "test")}
+    def load(self, take: Callable[[Mapping[str, Any], str], T]) -> dict[str, T]:
+        """Return what ``take`` makes of the splits "train" and "test" of the data set, given it and their names."""
+        with open_dataset(self.path, self._expected(), self._ways()) as found:
+            return {split: take(found, split) for split in ("train", "test")}
 
     def _checked(self, found: Mapping[str, Any], split: str) -> tuple[list[str], list[int]]:
         """Return texts and labels of a split, if they are what they should be."""

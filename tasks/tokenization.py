@@ -1,6 +1,6 @@
 """Tokenizers: how a text is cut into tokens, learned from the training texts only."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,22 +48,23 @@ class Tokenization:
         return {"kind": self.kind, "vocab_size": self.vocab_size, "lowercase": self.lowercase}
 
 
-def train_tokenizer(texts: Iterable[str], how: Tokenization) -> str:
-    """Return the JSON of a tokenizer trained on ``texts``."""
+def train_tokenizer(texts: Iterable[str], how: Tokenization, more: Sequence[str] = ()) -> str:
+    """Return the JSON of a tokenizer trained on ``texts``; the ids after the special ones go to the tokens ``more``."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+    special = [*SPECIAL_TOKENS, *more]
     if how.kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         trainer: trainers.BpeTrainer | trainers.WordLevelTrainer = trainers.BpeTrainer(
             vocab_size=how.vocab_size,
-            special_tokens=SPECIAL_TOKENS,
+            special_tokens=special,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[1]))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
-        trainer = trainers.WordLevelTrainer(vocab_size=how.vocab_size, special_tokens=SPECIAL_TOKENS)
+        trainer = trainers.WordLevelTrainer(vocab_size=how.vocab_size, special_tokens=special)
     cleaning = [normalizers.Replace(Regex(LINE_BREAK), " "), normalizers.NFC()]
     tokenizer.normalizer = normalizers.Sequence([*cleaning, *([normalizers.Lowercase()] if how.lowercase else [])])
     tokenizer.train_from_iterator(texts, trainer)

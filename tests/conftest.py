@@ -5,6 +5,9 @@ import fna_lightning  # noqa: F401 - before anything imports torchvision
 # isort: split
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import lightning  # noqa: F401 - its log handler keeps the stderr of its import, which must not be one test's
@@ -19,6 +22,10 @@ settings.load_profile("fna")
 # the problems are small: more threads would only wait for each other, and for whatever else the machine does
 torch.set_num_threads(1)
 
+# a program started in the background ignores Ctrl-C; the tests send it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -29,3 +36,19 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set FNA_DATA to the folder that holds imdb, cifar10 and multi30k")
     return folder
+
+
+@pytest.fixture(scope="session")
+def wheel_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that sees the wheel of this checkout, and the packages of the running one beside it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (wheel,) = folder.glob("*.whl")
+    site = next((folder / "venv").glob("lib/python*/site-packages"))
+    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    # a plain path entry: the running environment's own editable hook stays out
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "others.pth").write_text("\n".join(others))
+    return folder / "venv/bin/python"

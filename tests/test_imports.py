@@ -21,6 +21,8 @@ FORBIDDEN = {
     ),
     "nn": ("fna_lightning.graph", "fna_lightning.task", "fna_lightning.commands", "lightning"),
     "graph": ("fna_lightning.nn", "fna_lightning.task", "fna_lightning.commands", "lightning"),
+    "reproduction": ("fna_lightning.commands", "fna_lightning.cli", "fna_lightning.tasks", "fna_lightning.callbacks"),
+    "integrations": ("fna_lightning.callbacks", "fna_lightning.commands", "fna_lightning.cli"),
     "../tasks": ("fna_lightning.callbacks", "fna_lightning.commands", "fna_lightning.cli"),
     "../callbacks": ("fna_lightning.tasks", "fna_lightning.commands", "fna_lightning.cli"),
 }

@@ -29,32 +29,12 @@ def test_every_package_is_listed() -> None:
 
 def test_constraints_pin_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [
-        *project["dependencies"],
-        *project["optional-dependencies"]["test"],
-        *project["optional-dependencies"]["dev"],
-    ]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     names = {re.split(r"[\[><=!~ ;]", one)[0].lower() for one in wanted} - {"fna-lightning"}
     lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
     assert names <= pins.keys()
     assert tuple(map(int, pins["lightning"].split("."))) >= (2, 6, 6)
-
-
-@pytest.fixture(scope="module")
-def wheel_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that sees the wheel of this checkout, and the packages of the running one beside it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    (wheel,) = folder.glob("*.whl")
-    site = next((folder / "venv").glob("lib/python*/site-packages"))
-    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
-    # a plain path entry: the running environment's own editable hook stays out
-    others = [path for path in sys.path if path.endswith("site-packages")]
-    (site / "others.pth").write_text("\n".join(others))
-    return folder / "venv/bin/python"
 
 
 def run(python: Path, code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -89,4 +69,5 @@ def test_the_wheel_holds_configs_and_types(wheel_python: Path) -> None:
         path.name for path in (ROOT / "configs").glob("*.yaml")
     }
     assert {"page.html", "page.css", "page.js"} <= {path.name for path in (package / "report").iterdir()}
+    assert {"paper.yaml", "deviations.yaml", "page.css"} <= {path.name for path in (package / "reproduction").iterdir()}
     assert (package / "py.typed").is_file()

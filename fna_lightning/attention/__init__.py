@@ -7,13 +7,17 @@ from fna_lightning.attention.functional import attention_weights, fractional_att
 from fna_lightning.attention.kernels import available_kernels
 from fna_lightning.attention.multihead import KeyValueCache, MultiheadAttention
 from fna_lightning.attention.projections import Free, Orthogonal, Projection
+from fna_lightning.attention.site import AttentionSite
 from fna_lightning.attention.spherical import Spherical
+from fna_lightning.attention.torch_multihead import FractionalMultiheadAttention
 from fna_lightning.attention.uniform import Uniform
 
 __all__ = [
     "Attention",
+    "AttentionSite",
     "DotProduct",
     "Fractional",
+    "FractionalMultiheadAttention",
     "Free",
     "KeyValueCache",
     "MultiheadAttention",

@@ -8,20 +8,22 @@ Shapes: B batch, H heads, N queries, M keys, D head width.
 """
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fna_lightning.attention.kernels import Call, check_kernel_name, compute
-from fna_lightning.attention.masks import Visibility, masked_softmax
+from fna_lightning.attention.masks import Visibility, masked_softmax, restrict
 from fna_lightning.attention.radial import Radial
 
 
 class Attention(nn.Module, ABC):
     """Weighs values by a positive kernel between queries and keys.
 
-    It owns no parameters, so one object serves all layers and can be exchanged under trained weights.
+    It owns no parameters, so one object serves all layers and can be exchanged under trained weights. (One that learns
+    its own numbers gives each layer its own: ``for_heads``.)
     A query that may attend to nothing gets output 0 and gradient 0, with every kernel.
 
     Args:
@@ -57,6 +59,14 @@ class Attention(nn.Module, ABC):
         """
         return None
 
+    def for_heads(self, num_heads: int) -> Self:
+        """Return this attention for one layer of ``num_heads`` heads: itself, or a copy with parameters of its own."""
+        return self
+
+    def learned_values(self, q: Tensor) -> dict[str, Tensor]:
+        """Return what this attention learns as (H,) numbers by name, for queries like ``q``; callbacks log them."""
+        return {}
+
     def radial(self, q: Tensor) -> Radial | None:
         """Return the kernel for queries like ``q`` as a function of a distance, or None.
 
@@ -65,7 +75,14 @@ class Attention(nn.Module, ABC):
         return None
 
     def weights(
-        self, q: Tensor, k: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, offset: int = 0
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        offset: int = 0,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Return the (B, H, N, M) row-stochastic matrix.
 
@@ -75,24 +92,40 @@ class Attention(nn.Module, ABC):
             mask: boolean, broadcastable to (B, H, N, M), True where attention is allowed.
             is_causal: hide the keys that come after their query.
             offset: place of the first query among the keys.
+            bias: added to the logarithm of the kernel, broadcastable to (B, H, N, M); -inf hides a key.
         """
-        seen = self.visibility(q, k, mask, is_causal=is_causal, offset=offset)
+        seen = self.visibility(q, k, mask, is_causal=is_causal, offset=offset, bias=bias)
         return self.visible_weights(q, k, seen, self.log_density(q, k, seen))
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, offset: int = 0
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        offset: int = 0,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Return the (B, H, N, D_v) weighted means of the (B, H, M, D_v) values; arguments as for ``weights``."""
-        seen = self.visibility(q, k, mask, is_causal=is_causal, offset=offset)
+        seen = self.visibility(q, k, mask, is_causal=is_causal, offset=offset, bias=bias)
         return compute(Call(self, q, k, v, seen, self.dropout if self.training else 0.0))
 
     def visibility(
-        self, q: Tensor, k: Tensor, mask: Tensor | None, *, is_causal: bool = False, offset: int = 0
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | None,
+        *,
+        is_causal: bool = False,
+        offset: int = 0,
+        bias: Tensor | None = None,
     ) -> Visibility:
         """Return the checked restrictions of one call."""
         if q.size(-1) != k.size(-1):
             raise ValueError(f"queries and keys must have the same width, got {q.size(-1)} and {k.size(-1)}")
-        seen = Visibility(mask, is_causal, self.exclude_self, offset)
+        seen = restrict(mask, bias, is_causal=is_causal, exclude_self=self.exclude_self, offset=offset)
         seen.check(q, k)
         if self.density_power and q.size(-2) != k.size(-2):
             raise ValueError(
@@ -109,7 +142,7 @@ class Attention(nn.Module, ABC):
 
     def row_log_sums(self, q: Tensor, k: Tensor, seen: Visibility) -> Tensor:
         """Return log sum_j C_ij over the visible keys as (..., N, 1); 0 where none is visible."""
-        logits = self.log_kernel(q, k)
+        logits = self._logits(q, k, seen)
         allowed = seen.matrix(q.size(-2), k.size(-2), q.device)
         if allowed is None:
             return logits.logsumexp(dim=-1, keepdim=True)
@@ -117,9 +150,13 @@ class Attention(nn.Module, ABC):
         sums = logits.masked_fill(~(allowed | empty), -torch.inf).logsumexp(dim=-1, keepdim=True)
         return sums.masked_fill(empty, 0.0)
 
+    def _logits(self, q: Tensor, k: Tensor, seen: Visibility) -> Tensor:
+        logits = self.log_kernel(q, k)
+        return logits if seen.bias is None else logits + seen.bias
+
     def visible_weights(self, q: Tensor, k: Tensor, seen: Visibility, log_density: Tensor | None) -> Tensor:
         """Return the weights of the queries ``q``, which may be a block of all queries."""
-        logits = self.log_kernel(q, k)
+        logits = self._logits(q, k, seen)
         if log_density is not None:
             logits = logits - self.density_power * log_density
         return masked_softmax(logits, seen.matrix(q.size(-2), k.size(-2), q.device))

@@ -6,10 +6,33 @@ from fna_lightning.attention.base import Attention
 
 
 class DotProduct(Attention):
-    """The Transformer's own attention, in the code path of all others."""
+    """The Transformer's own attention, in the code path of all others.
+
+    Args:
+        scale: what dot products are multiplied by; None is d_H^-1/2.
+        dropout: probability of dropping an attention weight in training.
+        exclude_self: whether a token is hidden from itself.
+        density_power: exponent of the generalised normalisation, see ``Attention``.
+        kernel: how it is computed, see ``Attention``.
+    """
+
+    def __init__(
+        self,
+        scale: float | None = None,
+        *,
+        dropout: float = 0.0,
+        exclude_self: bool = False,
+        density_power: float = 0.0,
+        kernel: str = "auto",
+    ) -> None:
+        super().__init__(dropout=dropout, exclude_self=exclude_self, density_power=density_power, kernel=kernel)
+        self.scale = scale
 
     def log_kernel(self, q: Tensor, k: Tensor) -> Tensor:
-        return (q @ k.mT) * q.size(-1) ** -0.5
+        return (q @ k.mT) * self._scale(q)
 
     def as_dot_product(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float]:
-        return q, k, q.size(-1) ** -0.5
+        return q, k, self._scale(q)
+
+    def _scale(self, q: Tensor) -> float:
+        return q.size(-1) ** -0.5 if self.scale is None else self.scale

@@ -5,7 +5,10 @@ one for the Gaussian (alpha = 2).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
 
 POWER_LAW_RULES: dict[str, Callable[[int, float], float]] = {
     "text": lambda head_dim, _: math.sqrt(head_dim) / (2.0 ** (1.0 / head_dim) - 1.0),
@@ -19,9 +22,17 @@ GAUSSIAN_RULES: dict[str, Callable[[int, float], float]] = {
 }
 
 
-def check_kappa(kappa: float | str) -> None:
-    """Raise unless ``kappa`` is a positive number or the name of a rule."""
-    if isinstance(kappa, str):
+Kappa = float | str | Sequence[float]
+
+
+def check_kappa(kappa: Kappa) -> None:
+    """Raise unless ``kappa`` is a positive number, one for each head, or the name of a rule."""
+    if isinstance(kappa, Sequence) and not isinstance(kappa, str):
+        if not kappa:
+            raise ValueError("kappa must have one number for each head, got none; give a number for all heads")
+        for one in kappa:
+            check_kappa(float(one))
+    elif isinstance(kappa, str):
         if kappa != "auto" and kappa not in POWER_LAW_RULES:
             raise ValueError(
                 f"unknown kappa rule {kappa!r}; give a positive number or one of auto, {', '.join(POWER_LAW_RULES)}"
@@ -39,3 +50,16 @@ def resolve_kappa(kappa: float | str, *, alpha: float, head_dim: int, intrinsic_
         return float(kappa)
     rules = GAUSSIAN_RULES if alpha == 2.0 else POWER_LAW_RULES
     return rules[auto if kappa == "auto" else kappa](head_dim, intrinsic_dim)
+
+
+def kappa_of_heads(kappa: Sequence[float], q: Tensor) -> Tensor:
+    """Return (H,) scales as the distances of these queries are computed: float32, or float64 for float64."""
+    heads = q.size(-3) if q.dim() >= 3 else 1
+    if len(kappa) not in (1, heads):
+        raise ValueError(f"kappa has {len(kappa)} numbers for {heads} heads; give one for each head, or one for all")
+    return torch.tensor(list(kappa), dtype=computed_in(q), device=q.device)
+
+
+def computed_in(q: Tensor) -> torch.dtype:
+    """Return the number type distances of these queries have."""
+    return torch.promote_types(q.dtype, torch.float32)

@@ -3,7 +3,7 @@
 True means "may attend", as in ``torch.nn.functional.scaled_dot_product_attention``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,12 +18,14 @@ class Visibility:
         is_causal: query ``i`` sees the keys ``j <= i + offset``.
         exclude_self: query ``i`` does not see key ``i + offset``.
         offset: place of the first query among the keys; not 0 when decoding with a cache.
+        bias: added to the logarithm of the kernel, broadcastable to (..., n, m); None adds nothing.
     """
 
     mask: Tensor | None = None
     is_causal: bool = False
     exclude_self: bool = False
     offset: int = 0
+    bias: Tensor | None = None
 
     def check(self, q: Tensor, k: Tensor) -> None:
         """Raise if the restrictions do not fit queries (..., n, d) and keys (..., m, d)."""
@@ -33,29 +35,32 @@ class Visibility:
                 f"exclude_self needs self-attention (as many keys as queries), got {n} queries and {m} keys; "
                 "leave it off for cross-attention"
             )
-        if self.mask is None:
-            return
-        if self.mask.dtype is not torch.bool:
-            raise TypeError(
-                f"attn_mask must be boolean (True = may attend), got {self.mask.dtype}; compare it first, e.g. mask > 0"
-            )
         want = (*torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), n, m)
-        try:
-            fits = torch.broadcast_shapes(self.mask.shape, want) == want
-        except RuntimeError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"attn_mask of shape {tuple(self.mask.shape)} does not broadcast to {want} (batch, heads, queries, "
-                "keys); a padding mask (batch, keys) must be passed as mask[:, None, None, :]"
-            )
+        if self.bias is not None:
+            if not self.bias.is_floating_point():
+                raise TypeError(
+                    f"bias must be numbers to add to the logits, got {self.bias.dtype}; a boolean one is the mask"
+                )
+            if not _fits(self.bias, want):
+                raise ValueError(
+                    f"bias of shape {tuple(self.bias.shape)} does not broadcast to {want} (batch, heads, queries, keys)"
+                )
+        if self.mask is not None:
+            if self.mask.dtype is not torch.bool:
+                raise TypeError(
+                    f"attn_mask must be boolean (True = may attend), got {self.mask.dtype}; compare it first, e.g. "
+                    "mask > 0"
+                )
+            if not _fits(self.mask, want):
+                raise ValueError(
+                    f"attn_mask of shape {tuple(self.mask.shape)} does not broadcast to {want} (batch, heads, queries, "
+                    "keys); a padding mask (batch, keys) must be passed as mask[:, None, None, :]"
+                )
 
     def rows(self, start: int, stop: int) -> "Visibility":
         """Return the restriction of the queries ``start`` to ``stop``."""
-        mask = self.mask
-        if mask is not None and mask.dim() > 1 and mask.size(-2) > 1:
-            mask = mask[..., start:stop, :]
-        return Visibility(mask, self.is_causal, self.exclude_self, self.offset + start)
+        mask, bias = (rows_of(one, start, stop) for one in (self.mask, self.bias))
+        return replace(self, mask=mask, bias=bias, offset=self.offset + start)
 
     def matrix(self, n: int, m: int, device: torch.device) -> Tensor | None:
         """Return the boolean matrix, broadcastable to (..., n, m), or None if every key is visible."""
@@ -68,6 +73,36 @@ class Visibility:
             if self.exclude_self:
                 allowed = key != query if allowed is None else allowed & (key != query)
         return allowed
+
+
+def restrict(
+    mask: Tensor | None,
+    bias: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    exclude_self: bool = False,
+    offset: int = 0,
+) -> Visibility:
+    """Return the restrictions; where ``bias`` is -inf a key is hidden, so that a row may be empty with a bias too."""
+    if bias is not None and bias.is_floating_point():
+        finite = bias != -torch.inf
+        mask = finite if mask is None else mask & finite
+        bias = bias.masked_fill(~finite, 0.0)
+    return Visibility(mask, is_causal, exclude_self, offset, bias)
+
+
+def _fits(given: Tensor, want: tuple[int, ...]) -> bool:
+    try:
+        return torch.broadcast_shapes(given.shape, want) == want
+    except RuntimeError:
+        return False
+
+
+def rows_of(given: Tensor | None, start: int, stop: int) -> Tensor | None:
+    """Return rows of a tensor that broadcasts to (..., n, m), as a view; the whole if it is the same for all rows."""
+    if given is None or given.dim() < 2 or given.size(-2) == 1:
+        return given
+    return given[..., start:stop, :]
 
 
 def masked_softmax(logits: Tensor, allowed: Tensor | None) -> Tensor:

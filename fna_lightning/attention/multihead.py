@@ -38,7 +38,8 @@ class MultiheadAttention(nn.Module):
     Args:
         dim: width of a token.
         num_heads: number of heads; must divide ``dim``.
-        attention: the attention between queries and keys; may be shared by many layers.
+        attention: the attention between queries and keys; may be shared by many layers, which then each learn what it
+            learns on their own.
         projection: makes the map to queries and keys from ``(dim, num_heads)``.
     """
 
@@ -53,7 +54,7 @@ class MultiheadAttention(nn.Module):
         if num_heads < 1 or dim % num_heads:
             raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads}); change one of them")
         self.num_heads = num_heads
-        self.attention = attention
+        self.attention = attention.for_heads(num_heads)
         self.projection = projection(dim, num_heads)
         self.value = _linear(dim)
         self.out = nn.Linear(dim, dim)
@@ -92,6 +93,12 @@ class MultiheadAttention(nn.Module):
         context = x if context is None else context
         q, k = self.projection(x, context)
         return self._split(q), self._split(k), self._split(self.value(context))
+
+    def learned_values(self) -> dict[str, Tensor]:
+        """Return alpha and kappa of each head, if they are learned."""
+        width = self.value.out_features // self.num_heads
+        like = self.value.weight.new_empty(1, self.num_heads, 0, width)
+        return self.attention.learned_values(like)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -2,28 +2,38 @@
 
 Spectrum and gap, entropy, hop matrix, a path explorer, diffusion maps, ablation curves and path length against sequence
 length; with --against, the same for other checkpoints that read the same tokens, side by side. Texts are those of
---text; without it, some of --split of the data the run was trained on.
+--text, images those of --image; without them, some of --split of the data the run was trained on. Of an image, the
+tokens are its patches, and where attention looks is drawn over it. Of a translator, the graphs are those of the source
+in the encoder and of the translation in the decoder; where the translation looks in the source is drawn too.
 
 Examples:
   fna-lightning analyze runs/reviews_fna/version_0/checkpoints/best.ckpt
   fna-lightning analyze best.ckpt --text "the plot was not what i call gripping"
+  fna-lightning analyze runs/digits_fna/version_0/checkpoints/best.ckpt --split test --count 20
+  fna-lightning analyze cifar.ckpt --image cat.png
   fna-lightning analyze fna.ckpt --against dp.ckpt --split test --count 100 --out comparison
+  fna-lightning analyze hf:my-bert --text "the plot was not what i call gripping"
 """
 
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.progress import Progress
 from rich.table import Table
 
 from fna_lightning.console import wide_console
 from fna_lightning.errors import UsageError
+from fna_lightning.translation_codec import BEGIN
 
 if TYPE_CHECKING:
     from fna_lightning.report.subject import Example, Subject
+    from fna_lightning.report.translation_subject import TranslationSubject
+
+SubjectT = TypeVar("SubjectT", bound="Subject")
 
 # texts of a split that are shown in depth
 SHOWN = 3
@@ -31,10 +41,15 @@ SHOWN = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("checkpoint", metavar="CKPT", help="a checkpoint of a text classification run")
+    parser.add_argument(
+        "checkpoint", metavar="CKPT", help="a checkpoint of a run of any task, or hf:FOLDER of a transformers model"
+    )
     parser.add_argument("--text", action="append", default=[], metavar="TEXT", help="a text to study; repeatable")
-    parser.add_argument("--split", choices=("train", "val", "test"), help="also study texts of a split (default: val)")
-    parser.add_argument("--count", type=int, default=100, help="texts of the split (default: %(default)s)")
+    parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture to study; repeatable")
+    parser.add_argument(
+        "--split", choices=("train", "val", "test"), help="also study examples of a split (default: val)"
+    )
+    parser.add_argument("--count", type=int, default=100, help="examples of the split (default: %(default)s)")
     parser.add_argument("--against", action="append", default=[], metavar="CKPT", help="compare with; repeatable")
     parser.add_argument("--max-length", type=int, default=128, help="most tokens of a text (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the ablation (default: %(default)s)")
@@ -49,16 +64,23 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} must be at least {least}, got {value}")
     from fna_lightning.report.page import plain, render_page, without_matrices
     from fna_lightning.report.pictures import write_pictures
-    from fna_lightning.report.subject import Subject, given_texts, split_texts
+    from fna_lightning.report.translation_subject import TranslationSubject, given_sources, split_sources
     from fna_lightning.run_folder import run_folder_of
 
-    subjects = open_all([args.checkpoint, *args.against], Subject)
-    shown = given_texts(subjects[0], args.text, args.max_length)
-    split = args.split or (None if args.text else "val")
-    many = split_texts(subjects[0], split, args.count, args.max_length) if split else []
-    shown = shown or many[:SHOWN]
-    report = study(subjects, shown, many, split, args)
-    folder = args.out or (run_folder_of(args.checkpoint) or Path(args.checkpoint).parent) / "analysis"
+    split = args.split or (None if args.text or args.image else "val")
+    kind, paths = subject_kind(args), [args.checkpoint, *args.against]
+    if issubclass(kind, TranslationSubject):
+        translators = open_all(paths, TranslationSubject)
+        place = translators[0].path
+        sources = given_sources(translators[0], args.text, args.max_length)
+        pairs = split_sources(translators[0], split, args.count, args.max_length) if split else []
+        report = study_translators(translators, sources or pairs[:SHOWN], pairs, split, args)
+    else:
+        subjects = open_all(paths, kind)
+        place = subjects[0].path
+        shown, many = examples_of(subjects[0], split, args)
+        report = study(subjects, shown or many[:SHOWN], many, split, args)
+    folder = args.out or (run_folder_of(place) or (place if place.is_dir() else place.parent)) / "analysis"
     folder.mkdir(parents=True, exist_ok=True)
     results = json.dumps(plain(without_matrices(report)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     (folder / "results.json").write_text(results, encoding="utf-8")
@@ -71,11 +93,41 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def open_all(paths: list[str], opener: "type[Subject]") -> "list[Subject]":
+def subject_kind(args: argparse.Namespace) -> "type[Subject]":
+    """Return who can read the checkpoint: it carries a tokenizer, two of them, or the size of images."""
+    from fna_lightning.checkpoint import read_checkpoint
+    from fna_lightning.report.image_subject import ImageSubject
+    from fna_lightning.report.subject import HF, Subject
+    from fna_lightning.report.translation_subject import TranslationSubject
+
+    codec = {} if args.checkpoint.startswith(HF) else read_checkpoint(args.checkpoint).get("codec") or {}
+    if "image_size" in codec:
+        if args.text:
+            raise UsageError(f"--text {args.text[0]!r}: {args.checkpoint} reads images; give pictures by --image")
+        return ImageSubject
+    if args.image:
+        raise UsageError(f"--image {args.image[0]!r}: {args.checkpoint} reads texts; give them by --text")
+    return TranslationSubject if "source_tokenizer" in codec else Subject
+
+
+def examples_of(
+    subject: "Subject", split: str | None, args: argparse.Namespace
+) -> "tuple[list[Example], list[Example]]":
+    """Return the examples a person gave, and those of the split."""
+    from fna_lightning.report.image_subject import ImageSubject, given_images, split_images
+    from fna_lightning.report.subject import given_texts, split_texts
+
+    if isinstance(subject, ImageSubject):
+        return given_images(subject, args.image), split_images(subject, split, args.count) if split else []
+    given = given_texts(subject, args.text, args.max_length)
+    return given, split_texts(subject, split, args.count, args.max_length) if split else []
+
+
+def open_all(paths: list[str], opener: "type[SubjectT]") -> "list[SubjectT]":
     """Open the checkpoints; they must read the same tokens, and get different labels."""
     subjects = [opener.open(path) for path in paths]
     for other in subjects[1:]:
-        if other.codec.tokenizer != subjects[0].codec.tokenizer:
+        if other.reads != subjects[0].reads:
             raise UsageError(
                 f"{other.path} reads other tokens than {subjects[0].path}: there is nothing to compare token by token; "
                 "analyse them one by one"
@@ -107,13 +159,12 @@ def study(
         study_split,
         study_text,
     )
-    from fna_lightning.version import VERSION
 
     everything = many or shown
-    lengths = growth_lengths(everything, args.max_length)
+    lengths = growth_lengths(everything, args.max_length) if subjects[0].cuts else []
     examples, overall, ablations, growths = [], [], [], []
     with Progress(console=wide_console(), transient=True) as progress:
-        deep = progress.add_task("texts in depth", total=len(shown) * len(subjects))
+        deep = progress.add_task("examples in depth", total=len(shown) * len(subjects))
         bars = {
             name: progress.add_task(name, total=total * len(subjects))
             for name, total in (
@@ -131,12 +182,28 @@ def study(
             align_maps(models)
             names = subjects[0].codec.class_names
             label = None if example.label is None else names[example.label]
-            examples.append({"title": example.title, "words": example.words, "label": label, "models": models})
+            pixels = {} if subjects[0].cuts else {"pixels": example.ids}
+            examples.append(
+                {"title": example.title, "words": example.words, "label": label, "models": models, **pixels}
+            )
         for subject in subjects:
             if many:
                 overall.append(study_split(subject, many, lambda: progress.advance(bars["split"])))
             ablations.append(study_ablation(subject, everything, args.seed, lambda: progress.advance(bars["ablation"])))
             growths.append(study_growth(subject, everything, lengths, lambda: progress.advance(bars["path length"])))
+    return {
+        **describe(subjects, args),
+        "examples": examples,
+        "split": {"name": split, "count": len(many), "models": overall} if many else None,
+        "ablation": ablations,
+        "growth": growths,
+    }
+
+
+def describe(subjects: "Sequence[Subject]", args: argparse.Namespace) -> dict[str, Any]:
+    """Return what was studied, and how."""
+    from fna_lightning.version import VERSION
+
     return {
         "title": "Attention as a graph: " + " against ".join(subject.label for subject in subjects),
         "version": VERSION,
@@ -146,6 +213,46 @@ def study(
             {"label": subject.label, "attention": subject.attention, "checkpoint": subject.path.name}
             for subject in subjects
         ],
+    }
+
+
+def study_translators(
+    subjects: "list[TranslationSubject]",
+    shown: "list[Example]",
+    many: "list[Example]",
+    split: str | None,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    """Return the same of translators: each text is two examples, the source and what the first model makes of it."""
+    from fna_lightning.report.study import align_maps, growth_lengths, study_growth, study_split
+    from fna_lightning.report.translation_study import ABLATED, study_pair_ablation, study_source, study_target
+
+    everything = many or shown
+    lengths = growth_lengths(everything, args.max_length)
+    total = 2 * len(shown) + len(many) + len(lengths) + 1
+    examples: list[dict[str, Any]] = []
+    overall, ablations, growths = [], [], []
+    with Progress(console=wide_console(), transient=True) as progress:
+        bar = progress.add_task("studying", total=total * len(subjects))
+        for example in shown:
+            said = subjects[0].translate([example.ids])[0]
+            words = subjects[0].codec.target_words([BEGIN, *said.tokens])
+            for side, labels, look in (("source", example.words, study_source), ("translation", words, study_target)):
+                models = []
+                for subject in subjects:
+                    models.append(look(subject, example, said))
+                    progress.advance(bar)
+                align_maps(models)
+                title = f"{example.title}, {side}"
+                examples.append({"title": title, "words": labels, "label": None, "models": models})
+        for subject in subjects:
+            if many:
+                overall.append(study_split(subject, many, lambda: progress.advance(bar)))
+            ablations.append(study_pair_ablation(subject, everything[:ABLATED], args.seed))
+            progress.advance(bar)
+            growths.append(study_growth(subject, everything, lengths, lambda: progress.advance(bar)))
+    return {
+        **describe(subjects, args),
         "examples": examples,
         "split": {"name": split, "count": len(many), "models": overall} if many else None,
         "ablation": ablations,
@@ -158,7 +265,8 @@ def show(report: dict[str, Any]) -> None:
     from fna_lightning.graph import MEASURES
 
     split = report["split"]
-    title = f"mean over {split['count']} texts of {split['name']}" if split else report["examples"][0]["title"]
+    kind = "images" if "pixels" in report["examples"][0] else "texts"
+    title = f"mean over {split['count']} {kind} of {split['name']}" if split else report["examples"][0]["title"]
     table = Table("", *MEASURES, title=f"{title}, all heads", title_justify="left")
     for number, model in enumerate(report["models"]):
         heads = split["models"][number] if split else report["examples"][0]["models"][number]["heads"]

@@ -5,6 +5,7 @@
     fna-lightning bench analysis --quick
     fna-lightning bench callbacks --config reviews_fna.yaml
     fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
+    fna-lightning bench translate runs/numbers_fna/version_0/checkpoints/best.ckpt
 
 Each thing that can be measured is a module with ``add_arguments`` and ``run``, named in ``SUBJECTS``.
 """
@@ -12,13 +13,14 @@ Each thing that can be measured is a module with ``add_arguments`` and ``run``, 
 import argparse
 from types import ModuleType
 
-from fna_lightning.commands import bench_analysis, bench_attention, bench_callbacks, bench_train
+from fna_lightning.commands import bench_analysis, bench_attention, bench_callbacks, bench_train, bench_translate
 
 SUBJECTS: dict[str, ModuleType] = {
     "analysis": bench_analysis,
     "attention": bench_attention,
     "callbacks": bench_callbacks,
     "train": bench_train,
+    "translate": bench_translate,
 }
 
 

@@ -107,7 +107,7 @@ def eager_dot_product(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     return scores.softmax(dim=-1) @ v
 
 
-def plain_fna(q: Tensor, k: Tensor, v: Tensor, causal: bool, *, kappa: Callable[[Tensor], float]) -> Tensor:
+def plain_fna(q: Tensor, k: Tensor, v: Tensor, causal: bool, *, kappa: Callable[[Tensor], float | Tensor]) -> Tensor:
     """FNA as it is written down: cdist, power, normalise."""
     kernel = (1.0 + torch.cdist(q, k) / kappa(q)) ** -(q.size(-1) + ALPHA)
     if causal:

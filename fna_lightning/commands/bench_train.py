@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fna_lightning.allocation import keep_freed_memory
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -44,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
             f"--steps and --repeats must be at least 1 and --warmup at least 0, got {args.steps}, {args.repeats} "
             f"and {args.warmup}"
         )
+    # as `fit` does
+    keep_freed_memory()
     if args.threads:
         torch.set_num_threads(args.threads)
     # every block is a fit of its own, and would announce itself

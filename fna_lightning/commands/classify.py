@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print an answer for each text."""
     from fna_lightning.checkpoint import read_checkpoint, task_of
+    from fna_lightning.classifying import classify
     from fna_lightning.codec import TextCodec
 
     checkpoint = read_checkpoint(args.checkpoint)
@@ -48,28 +49,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         args.json.write_text(json.dumps(answers, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0
-
-
-def classify(task: Any, codec: Any, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield label, probability and, if there is something to say, a note for each text."""
-    import torch
-
-    encoded = [codec.encode(text) for text in texts]
-    read = [tokens[: codec.max_length] for tokens in encoded]
-    lengths = torch.tensor([len(tokens) for tokens in read])
-    tokens = torch.zeros(len(read), max(1, int(lengths.max())), dtype=torch.long)
-    for row, ids in zip(tokens, read, strict=True):
-        row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
-    with torch.inference_mode():
-        best, classes = task(tokens, lengths).softmax(dim=-1).max(dim=-1)
-    for every, probability, number in zip(encoded, best.tolist(), classes.tolist(), strict=True):
-        if not every:
-            yield {"label": None, "probability": None, "note": "is empty: there is nothing to classify"}
-            continue
-        answer = {"label": codec.class_names[number], "probability": probability}
-        if len(every) > codec.max_length:
-            answer["note"] = f"has {len(every)} tokens; the model reads the first {codec.max_length}"
-        yield answer
 
 
 def _lines() -> Iterator[str]:

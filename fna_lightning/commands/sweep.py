@@ -14,6 +14,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import shlex
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fna_lightning.commands.sweep_markdown import publish, read_published
 from fna_lightning.commands.sweep_report import write_report
 from fna_lightning.console import wide_console
 from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
@@ -37,10 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", default="test/accuracy", help="what the table compares")
     parser.add_argument("--lower-is-better", action="store_true", help="for metrics such as a loss")
     parser.add_argument("--baseline", metavar="LABEL", help="part of the label the others are compared with")
+    parser.add_argument(
+        "--paper", type=Path, metavar="YAML", help="words of a label: a published value, to stand beside ours"
+    )
     parser.add_argument("--workers", type=int, default=1, help="runs at the same time")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only this part of the grid")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/sweep_<configs>")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON here too")
+    parser.add_argument("--publish", type=Path, metavar="NAME", help="copy the page to NAME.md, .json, .png")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     fixed = tuple(map(parse_setting, args.set))
     cells = grid_cells(configs, [*map(parse_axis, args.grid)], [*range(args.seeds)], fixed)
     part, parts = parse_shard(args.shard)
+    published = read_published(args.paper) if args.paper else {}
     root = args.out or Path("runs") / ("sweep_" + "+".join(Path(config).stem for config in configs))
     todo = [cell for cell in cells[part - 1 :: parts] if not cell.finished(root)]
     console = wide_console()
@@ -64,10 +71,22 @@ def run(args: argparse.Namespace) -> int:
         known = sorted(next(iter(done.values()))["test"]["metrics"])
         raise ValueError(f"no metric {args.metric!r} in {missing[0]}; its test measured {', '.join(known)}")
     if rows:
-        report = write_report(rows, done, root, args, console)
+        report = write_report(rows, done, root, args, console, published, command_line(args))
         if args.json:
             args.json.write_text(json.dumps(report, indent=2) + "\n")
+        if args.publish:
+            publish(root, args.publish)
     return 1 if failed else 0
+
+
+def command_line(args: argparse.Namespace) -> str:
+    """Return the command that makes the same table on any machine."""
+    words = ["fna-lightning", "sweep"]
+    for option, values in (("--config", args.config), ("--grid", args.grid), ("--set", args.set)):
+        words += [word for value in values for word in (option, value)]
+    words += ["--seeds", str(args.seeds), "--metric", args.metric]
+    words += ["--baseline", args.baseline] if args.baseline else []
+    return shlex.join(words)
 
 
 def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> int:

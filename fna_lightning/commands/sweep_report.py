@@ -16,14 +16,21 @@ from rich.console import Console
 from rich.table import Table
 
 from fna_lightning.commands.sweep_epochs import write_epochs
+from fna_lightning.commands.sweep_markdown import markdown, published_value
 from fna_lightning.grid import Cell
 from fna_lightning.statistics import PairedDifference, Summary, paired_difference, summarise
 
 
 def write_report(
-    rows: dict[Cell, float], done: dict[Cell, dict[str, Any]], root: Path, args: argparse.Namespace, console: Console
+    rows: dict[Cell, float],
+    done: dict[Cell, dict[str, Any]],
+    root: Path,
+    args: argparse.Namespace,
+    console: Console,
+    published: dict[str, float],
+    command: str,
 ) -> dict[str, Any]:
-    """Print the table, write results.csv, results.json and results.png into ``root``, and return the JSON."""
+    """Print the table, write results.csv, .json, .md and .png into ``root``, and return the JSON."""
     by_label: dict[str, dict[int, float]] = {}
     for cell, value in rows.items():
         by_label.setdefault(cell.label, {})[cell.seed] = value
@@ -32,29 +39,38 @@ def write_report(
         for label, values in by_label.items()
     }
     differences = compare(by_label, args.baseline)
-    seconds = {
-        label: sum(results["fit"]["seconds"] for cell, results in done.items() if cell.label == label)
-        for label in by_label
-    }
+    seconds, processor = (
+        {
+            label: sum(results["fit"].get(name, math.nan) for cell, results in done.items() if cell.label == label)
+            for label in by_label
+        }
+        for name in ("seconds", "cpu_seconds")
+    )
     print_table(args.metric, summaries, differences, seconds, console)
     report = {
         "metric": args.metric,
+        "command": command,
         "set": args.set,
         "runs": [{"label": cell.label, "seed": cell.seed, "value": value} for cell, value in rows.items()],
         "summary": {label: _finite(asdict(summary)) for label, summary in summaries.items()},
         "paired": {label: _finite(asdict(difference)) for label, difference in differences.items()},
+        "published": {label: published_value(published, label) for label in summaries if published},
         "fit_seconds": seconds,
+        "fit_cpu_seconds": _finite(processor),
         "versions": next(iter(done.values()))["run"]["versions"],
     }
     root.mkdir(parents=True, exist_ok=True)
     (root / "results.json").write_text(json.dumps(report, indent=2) + "\n")
+    (root / "results.md").write_text(markdown(report, summaries, published, command))
     with (root / "results.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["label", "seed", args.metric])
         writer.writerows((cell.label, cell.seed, value) for cell, value in rows.items())
     draw(args.metric, by_label, summaries, root / "results.png")
     write_epochs(rows, root, console)
-    console.print(f"table, runs and picture: {root}/results.json, results.csv, results.png", highlight=False)
+    console.print(
+        f"table, runs and picture: {root}/results.json, results.csv, results.md, results.png", highlight=False
+    )
     console.print(f"tensorboard --logdir {root}", highlight=False)
     return report
 

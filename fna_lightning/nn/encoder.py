@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, Free, MultiheadAttention, Projection
 from fna_lightning.attention.distance import unit
+from fna_lightning.nn.dropout import Dropout
 from fna_lightning.nn.feed_forward import FeedForward
 
 
@@ -38,7 +39,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(dim)
         self.pre_norm = pre_norm
         self.on_sphere = on_sphere
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map (B, N, D) tokens to (B, N, D) tokens."""
@@ -66,6 +67,7 @@ class Encoder(nn.Module):
         hidden: width of the feed-forward networks.
         projection: makes the map to queries and keys of each layer: ``Free`` or ``Orthogonal``, tied or not.
         pre_norm: pre-LN layers (with a last norm) instead of post-LN.
+        activation: of the feed-forward networks: "relu" or "gelu".
         dropout: probability of dropping a coordinate of a sublayer's result.
         on_sphere: whether the tokens that enter an attention are normalised to length 1.
     """
@@ -80,6 +82,7 @@ class Encoder(nn.Module):
         hidden: int = 256,
         projection: Callable[[int, int], Projection] = Free,
         pre_norm: bool = False,
+        activation: str = "relu",
         dropout: float = 0.1,
         on_sphere: bool = False,
     ) -> None:
@@ -90,7 +93,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(
             EncoderLayer(
                 MultiheadAttention(dim, num_heads, attention, projection),
-                FeedForward(dim, hidden, dropout=dropout),
+                FeedForward(dim, hidden, activation=activation, dropout=dropout),
                 dim,
                 pre_norm=pre_norm,
                 dropout=dropout,

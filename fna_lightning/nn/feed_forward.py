@@ -2,6 +2,8 @@
 
 from torch import nn
 
+from fna_lightning.nn.dropout import Dropout
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
@@ -18,4 +20,4 @@ class FeedForward(nn.Sequential):
     def __init__(self, dim: int, hidden: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
-        super().__init__(nn.Linear(dim, hidden), ACTIVATIONS[activation](), nn.Dropout(dropout), nn.Linear(hidden, dim))
+        super().__init__(nn.Linear(dim, hidden), ACTIVATIONS[activation](), Dropout(dropout), nn.Linear(hidden, dim))

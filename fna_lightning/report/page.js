@@ -87,15 +87,29 @@ function fill(select, labels, chosen) {
   select.value = String(chosen);
 }
 
-function setUpControls() {
-  fill(byId("text"), report.examples.map((one, i) => [i, `${one.title}: ${one.words.slice(0, 8).join(" ")}${one.words.length > 8 ? " …" : ""}`]), 0);
+// the two sides of a translation have layers of their own
+function setUpLayers() {
   const layers = [...new Set(example().models.flatMap((model) => model.heads.map((one) => one.layer)))];
-  state.layer = layers[0];
+  if (!layers.includes(state.layer)) state.layer = layers[0];
   fill(byId("layer"), layers.map((name) => [name, name]), state.layer);
   setUpHeads();
+}
+
+function drawCross() {
+  const looks = example().models.map((model) => model.cross).filter(Boolean);
+  byId("crossing").hidden = !looks.length;
+  byId("cross").replaceChildren(...looks.map((picture, i) => element("figure", {},
+    element("figcaption", {}, swatch(i), report.models[i].label),
+    element("div", { class: "scroll" }, element("img", { src: picture, alt: "cross-attention" })))));
+}
+
+function setUpControls() {
+  fill(byId("text"), report.examples.map((one, i) => [i, `${one.title}: ${one.pixels ? one.label ?? "" : one.words.slice(0, 8).join(" ")}${!one.pixels && one.words.length > 8 ? " …" : ""}`]), 0);
+  setUpLayers();
   byId("text").addEventListener("change", (event) => {
     state.text = Number(event.target.value);
     state.from = state.to = null;
+    setUpLayers();
     draw();
   });
   byId("layer").addEventListener("change", (event) => {
@@ -122,7 +136,7 @@ const MEASURES = [
 ];
 
 function drawMeasures() {
-  const head = element("tr", {}, element("th", {}, "this text"), element("th", {}, "says"), ...MEASURES.map(([, label]) => element("th", {}, label)));
+  const head = element("tr", {}, element("th", {}, "this example"), element("th", {}, "says"), ...MEASURES.map(([, label]) => element("th", {}, label)));
   const rows = report.models.map((model, i) => {
     const own = currentHead(i);
     const said = example().models[i];
@@ -362,15 +376,73 @@ function drawCurves() {
   })));
   chart(byId("ablation"), curves, ["probability of removal", label], [0, 1.05]);
   byId("cut").textContent = `Edges or nodes of every layer are removed at random; texts are cut to ${report.max_length} tokens.`;
+  if (!report.growth.some((one) => one.lengths.length)) {
+    byId("growing").hidden = true;
+    byId("cut").textContent = "Edges or nodes of every layer are removed at random.";
+    return;
+  }
   chart(byId("growth"), report.models.map((model, i) => ({
     name: model.label, colour: COLOURS[i % COLOURS.length],
     points: report.growth[i].lengths.map((length, place) => [length, report.growth[i].mean_hops[place]]),
   })), ["tokens", "mean hops"]);
 }
 
+// values over the patches of an image, painted over it; a click chooses the patch a path starts from
+function overlay(values, first, side, colour, told) {
+  const box = element("div", { class: "overlay" }, element("img", { src: example().pixels, alt: "" }));
+  const canvas = element("canvas", { width: side, height: side });
+  const paint = canvas.getContext("2d");
+  values.forEach((value, place) => {
+    paint.fillStyle = colour(value);
+    paint.fillRect(place % side, Math.floor(place / side), 1, 1);
+  });
+  const patch = (event) => {
+    const area = canvas.getBoundingClientRect();
+    const at = (offset, size) => Math.min(side - 1, Math.max(0, Math.floor((offset / size) * side)));
+    return at(event.clientY - area.top, area.height) * side + at(event.clientX - area.left, area.width);
+  };
+  canvas.addEventListener("mousemove", (event) => showTip(event, `${example().words[first + patch(event)]}: ${told(values[patch(event)])}`));
+  canvas.addEventListener("mouseleave", hideTip);
+  canvas.addEventListener("click", (event) => {
+    state.from = first + patch(event);
+    state.to = null;
+    drawPaths();
+    drawPicture();
+  });
+  box.append(canvas);
+  return box;
+}
+
+function drawPicture() {
+  byId("picture").hidden = !example().pixels;
+  if (!example().pixels) return;
+  const n = example().words.length;
+  const side = Math.floor(Math.sqrt(n));
+  const first = n - side * side;
+  const from = state.from === null ? (first ? 0 : null) : state.from;
+  const places = Array.from({ length: side * side }, (_, place) => first + place);
+  byId("looks").replaceChildren(...report.models.map((model, i) => {
+    const own = currentHead(i);
+    const figure = element("figure", {}, element("figcaption", {}, swatch(i), `${model.label}, from ${from === null ? "all patches" : example().words[from]}`));
+    if (!own) return figure;
+    const { weights, hops } = unpack(own, n);
+    const column = (matrix, j) => places.map((i) => matrix[i * n + j]);
+    const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : 0);
+    const look = places.map((j) => (from === null ? mean(column(weights, j)) : weights[from * n + j]));
+    const reach = places.map((j) => (from === null ? mean(column(hops, j).filter((count) => count > 0)) : hops[from * n + j]));
+    const most = Math.max(...look);
+    figure.append(element("div", { class: "pair" },
+      overlay(look, first, side, (value) => `rgba(255, ${Math.round(235 * (value / most))}, 0, ${0.75 * (value / most)})`, (value) => value.toPrecision(3)),
+      overlay(reach, first, side, (value) => hopColour(Math.round(value)), (value) => (value < 0 ? "unreachable" : `${Number(value.toFixed(2))} hops`))));
+    return figure;
+  }));
+}
+
 function draw() {
+  drawPicture();
   drawMeasures();
   drawPaths();
+  drawCross();
   drawHops();
   drawMaps();
   drawSpectrum();

@@ -6,6 +6,7 @@ import math
 import re
 from html import escape
 from importlib.resources import files
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,19 @@ def packed(report: dict[str, Any]) -> dict[str, Any]:
     examples = []
     for example in report["examples"]:
         models = [{**one, "heads": [{**head, **_matrices(head)} for head in one["heads"]]} for one in example["models"]]
+        if "pixels" in example:
+            example = {**example, "pixels": picture_address(example["pixels"])}
         examples.append({**example, "models": models})
     return {**report, "examples": examples}
+
+
+def picture_address(pixels: Tensor) -> str:
+    """Return (C, S, S) pixels as a PNG inside an address, which asks no network."""
+    from PIL import Image
+
+    file = BytesIO()
+    Image.fromarray(pixels.permute(1, 2, 0).expand(-1, -1, 3).contiguous().numpy()).save(file, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
 def without_matrices(report: dict[str, Any]) -> dict[str, Any]:
@@ -66,10 +78,14 @@ def without_matrices(report: dict[str, Any]) -> dict[str, Any]:
     examples = []
     for example in report["examples"]:
         models = [
-            {**one, "heads": [{key: value for key, value in head.items() if key not in heavy} for head in one["heads"]]}
+            {
+                **{key: value for key, value in one.items() if key != "cross"},
+                "heads": [{key: value for key, value in head.items() if key not in heavy} for head in one["heads"]],
+            }
             for one in example["models"]
         ]
-        examples.append({**example, "models": models})
+        kept = {key: value for key, value in example.items() if key != "pixels"}
+        examples.append({**kept, "models": models})
     return {**report, "examples": examples}
 
 

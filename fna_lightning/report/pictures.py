@@ -1,12 +1,16 @@
 """The figures of a report as PNG files."""
 
+import base64
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from fna_lightning.figures import COLOURS, draw_hops, draw_points, draw_spectrum
+from fna_lightning.image_figures import picture_figure
 
 
 def write_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
@@ -27,10 +31,25 @@ def write_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
         if head["points"] is not None:
             draw_points(axes[place], head["points"])
     pictures = {"spectrum": spectrum, "hops": hops, "diffusion_map": maps, **_curves(report, labels)}
-    written = []
+    for number, example in enumerate(report["examples"], start=1):
+        if "pixels" in example:
+            layers = [_layers(model["heads"]) for model in example["models"]]
+            pictures[f"over_image_{number}"] = picture_figure(example["pixels"], dict(zip(labels, layers, strict=True)))
+    written = _looks(report, folder)
     for name, figure in pictures.items():
         figure.savefig(folder / f"{name}.png", dpi=130)
         written.append(folder / f"{name}.png")
+    return written
+
+
+def _looks(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Write the cross-attention of the first translation in every model, if they are translators."""
+    translations = [one["models"] for one in report["examples"] if "cross" in one["models"][0]]
+    written = []
+    for number, model in enumerate(translations[0] if translations else []):
+        path = folder / ("cross_attention.png" if number == 0 else f"cross_attention_{number + 1}.png")
+        path.write_bytes(base64.b64decode(model["cross"].partition(",")[2]))
+        written.append(path)
     return written
 
 
@@ -43,6 +62,8 @@ def _curves(report: dict[str, Any], labels: list[str]) -> dict[str, Figure]:
         axes[place].set(xlabel=f"probability of removal, {kind}", ylabel=measured, ylim=(-0.02, 1.05))
         axes[place].grid(alpha=0.3)
     axes[0].legend()
+    if not any(one["lengths"] for one in report["growth"]):
+        return {"ablation": ablation}
     growth, axes = _row(1)
     for label, curve, colour in zip(labels, report["growth"], _colours(labels), strict=True):
         hops = [torch.nan if value is None else value for value in curve["mean_hops"]]
@@ -51,6 +72,14 @@ def _curves(report: dict[str, Any], labels: list[str]) -> dict[str, Figure]:
     axes[0].grid(alpha=0.3)
     axes[0].legend()
     return {"ablation": ablation, "path_length": growth}
+
+
+def _layers(heads: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """Return the mean over heads of the weights of each layer."""
+    layers: dict[str, list[Tensor]] = defaultdict(list)
+    for head in heads:
+        layers[head["layer"]].append(head["weights"])
+    return {name: torch.stack(some).mean(dim=0) for name, some in layers.items()}
 
 
 def _row(count: int) -> tuple[Figure, list[Any]]:

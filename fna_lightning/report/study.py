@@ -34,7 +34,7 @@ def study_text(subject: Subject, example: Example) -> dict[str, Any]:
                 "layer": layer,
                 "head": head,
                 "measures": {name: value[0, head].item() for name, value in values.items()},
-                **_walk(found.weights[0, head].double()),
+                **walk_of(found.weights[0, head].double()),
             }
             for head in range(found.weights.size(1))
         ]
@@ -53,7 +53,8 @@ def align_maps(texts: list[dict[str, Any]]) -> None:
                 theirs["points"] = align(theirs["points"], mine["points"])
 
 
-def _walk(walk: Tensor) -> dict[str, Any]:
+def walk_of(walk: Tensor) -> dict[str, Any]:
+    """Return what the page draws of one (n, n) walk."""
     return {
         "spectrum": spectrum(walk).abs().tolist(),
         "weights": walk,

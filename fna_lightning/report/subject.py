@@ -1,14 +1,15 @@
-"""What is studied: a trained text model, and the texts it reads."""
+"""What is studied: a trained model, and the texts it reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import lightning as L
 import torch
 import yaml
 from jsonargparse import ArgumentParser
-from torch import Tensor
+from torch import Tensor, nn
 
 from fna_lightning.attention import Attention
 from fna_lightning.attention_maps import AttentionMap, attention_layers, attention_maps
@@ -16,15 +17,35 @@ from fna_lightning.checkpoint import read_checkpoint, task_of
 from fna_lightning.codec import TextCodec
 from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.run_folder import run_folder_of
-from fna_lightning.task import Task
+
+# what comes before the folder of a transformers model
+HF = "hf:"
+
+
+class Codec(Protocol):
+    """How a text becomes token ids, and what the answers are called: ``TextCodec``, or transformers' tokenizer."""
+
+    @property
+    def tokenizer(self) -> str: ...
+    @property
+    def class_names(self) -> Sequence[str]: ...
+    @property
+    def max_length(self) -> int: ...
+    def encode(self, text: str) -> list[int]: ...
+    def words(self, ids: list[int]) -> list[str]: ...
+    def spans(self, text: str) -> list[str]: ...
+
+
+# what a model reads of one example: the ids of a text's tokens, or the (C, S, S) pixels of an image
+Reading = Any
 
 
 @dataclass(frozen=True)
 class Example:
-    """One text as token ids and as a person reads them; its label if the data set has one."""
+    """One text as token ids, or one image as pixels, and its tokens as a person names them; its label if it has one."""
 
     title: str
-    ids: list[int]
+    ids: Reading
     words: list[str]
     label: int | None = None
 
@@ -40,26 +61,45 @@ class Subject:
 
     label: str
     path: Path
-    task: Task
-    codec: TextCodec
+    task: nn.Module
+    # a ``Codec`` here, another for those who read something else
+    codec: Any
+
+    # whether an example can be cut short, to measure how paths grow with its length
+    cuts = True
 
     @classmethod
-    def open(cls, path: str | Path) -> "Subject":
-        """Open a checkpoint; one of another task than text is refused with its reason."""
+    def open(cls, path: str | Path) -> Self:
+        """Open a checkpoint, or a transformers model as ``hf:FOLDER``; what this class does not read is refused."""
+        if str(path).startswith(HF):
+            from fna_lightning.integrations.hf.reader import open_reader
+
+            model, reader_codec, place = open_reader(str(path).removeprefix(HF))
+            return cls(place.name, place, model, reader_codec)
         checkpoint = read_checkpoint(path)
-        codec = TextCodec.from_checkpoint(checkpoint, path)
+        codec = cls.codec_of(checkpoint, path)
         task = task_of(checkpoint, path)
         if not attention_layers(task):
             raise UsageError(f"{path} holds no attention layer: there is no graph to study")
         folder = run_folder_of(path)
         return cls(folder.parent.name if folder else Path(path).stem, Path(path), task, codec)
 
+    @classmethod
+    def codec_of(cls, checkpoint: dict[str, Any], path: str | Path) -> Any:
+        """Return how the model of a checkpoint reads the world."""
+        return TextCodec.from_checkpoint(checkpoint, path)
+
+    @property
+    def reads(self) -> object:
+        """What two models must share to be compared token by token."""
+        return self.codec.tokenizer
+
     @property
     def attention(self) -> str:
         """The attentions of the model, as they name themselves."""
         return ", ".join(sorted({repr(module) for module in self.task.modules() if isinstance(module, Attention)}))
 
-    def batch(self, sequences: list[list[int]]) -> tuple[Tensor, Tensor]:
+    def batch(self, sequences: list[Reading]) -> tuple[Tensor, ...]:
         """Return padded (B, N) token ids and their (B,) lengths."""
         lengths = torch.tensor([len(ids) for ids in sequences])
         tokens = torch.zeros(len(sequences), max(1, int(lengths.max())), dtype=torch.long)
@@ -67,20 +107,23 @@ class Subject:
             row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
         return tokens, lengths
 
-    def probabilities(self, sequences: list[list[int]]) -> Tensor:
+    def probabilities(self, sequences: list[Reading]) -> Tensor:
         """Return the (B, C) probabilities of the classes."""
         with torch.inference_mode():
             return self.task(*self.batch(sequences)).softmax(dim=-1)
 
-    def maps(self, ids: list[int]) -> dict[str, AttentionMap]:
-        """Return the weights of every self-attention layer for one text."""
-        tokens, lengths = self.batch([ids])
+    def maps(self, ids: Reading) -> dict[str, AttentionMap]:
+        """Return the weights of every self-attention layer for one example."""
+        batch = self.batch([ids])
 
         def run() -> dict[str, Tensor]:
-            self.task(tokens, lengths)
-            return {"": lengths}
+            self.task(*batch)
+            return {"": batch[1]} if len(batch) > 1 else {}
 
-        found = attention_maps(self.task, run)
+        return self.self_maps(attention_maps(self.task, run))
+
+    def self_maps(self, found: dict[str, AttentionMap]) -> dict[str, AttentionMap]:
+        """Return those of ``found`` that are walks, if all of them are numbers."""
         for name, one in found.items():
             if not one.weights.isfinite().all():
                 raise UsageError(
@@ -104,13 +147,13 @@ def given_texts(subject: Subject, texts: list[str], max_length: int) -> list[Exa
 
 def split_texts(subject: Subject, split: str, count: int, max_length: int) -> list[Example]:
     """Return ``count`` texts spread evenly over a split of the data the run was trained on."""
-    folder = run_folder_of(subject.path)
+    folder = run_folder_of(subject.path) if isinstance(subject.codec, TextCodec) else None
     if folder is None:
         raise UsageError(
             f"{subject.path} lies in no run folder, so its data set is not known; give texts by --text, or move it "
             "back to RUN/checkpoints beside RUN/config.yaml"
         )
-    sequences = _data(folder / "config.yaml").split(split)
+    sequences = run_data(folder / "config.yaml").split(split)
     count = min(count, len(sequences))
     examples = []
     for index in (place * len(sequences) // count for place in range(count)):
@@ -123,7 +166,7 @@ def split_texts(subject: Subject, split: str, count: int, max_length: int) -> li
     return examples
 
 
-def _data(config: Path) -> Any:
+def run_data(config: Path) -> Any:
     """Return the data module a run's configuration describes."""
     import fna_lightning.tasks  # noqa: F401 - importing is registering
 
@@ -135,6 +178,6 @@ def _data(config: Path) -> Any:
     except Exception as error:
         raise UsageError(f"the data of {config} cannot be built: {one_sentence(str(error))}") from error
     if not hasattr(data, "split"):
-        raise UsageError(f"{config} names {type(data).__name__}, which is no text data set; give texts by --text")
+        raise UsageError(f"{config} names {type(data).__name__}, which hands out no splits; give texts by --text")
     data.prepare_data()
     return data

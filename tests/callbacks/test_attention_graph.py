@@ -258,3 +258,15 @@ def test_two_processes_log_the_same_as_one(tmp_path: Path) -> None:
         logged.append({name: float(value) for name, value in epoch.items() if name.startswith("attention/") and value})
     assert len(logged[0]) == len(MEASURES)
     assert logged[1] == pytest.approx(logged[0], abs=1e-5)
+
+
+def test_learned_alpha_and_kappa_are_logged(tmp_path: Path) -> None:
+    model = task(Fractional(1.5, kappa=2.0, learn=["alpha", "kappa"]))
+    trainer(tmp_path, AttentionGraph(sequences=2, figures=False), max_epochs=1).fit(model, FewReviews())
+    (last,) = [row for row in rows(tmp_path) if row["attention/encoder.layers.0.mixer/1/alpha"]]
+    for number, layer in enumerate(model.encoder.layers):
+        for name, values in layer.mixer.learned_values().items():
+            for head, value in enumerate(values.tolist()):
+                logged = float(last[f"attention/encoder.layers.{number}.mixer/{head}/{name}"])
+                assert logged == pytest.approx(value, abs=1e-6)
+                assert logged != pytest.approx({"alpha": 1.5, "kappa": 2.0}[name], abs=1e-6)

@@ -22,6 +22,8 @@ def test_a_sweep_trains_tests_compares_and_resumes(
     monkeypatch.chdir(tmp_path)
     argv = ["sweep", "-c", "reviews_fna.yaml", "--grid", "model.attention.alpha=1.2,2", "--seeds", "2", *TINY]
     argv += ["--out", "grid", "--baseline", "alpha=2", "--workers", "2", "--json", "table.json"]
+    (tmp_path / "paper.yaml").write_text("reviews_fna: 0.5\nreviews_fna alpha=2: 0.625\n")
+    argv += ["--paper", "paper.yaml", "--publish", "docs/reviews"]
     assert main(argv) == 0
     said = capsys.readouterr().out
     assert "4 runs in grid, 4 to do here" in said
@@ -32,6 +34,13 @@ def test_a_sweep_trains_tests_compares_and_resumes(
     assert len(report["paired"]) == 1
     assert len(list(csv.DictReader((tmp_path / "grid/results.csv").open()))) == 4
     assert (tmp_path / "grid/results.png").stat().st_size > 5000
+    page = (tmp_path / "docs/reviews.md").read_text()
+    assert "(reviews_training.png)" in page
+    assert (tmp_path / "docs/reviews.png").read_bytes() == (tmp_path / "grid/results.png").read_bytes()
+    assert json.loads((tmp_path / "docs/reviews.json").read_text()) == report
+    assert "fna-lightning sweep --config reviews_fna.yaml --grid model.attention.alpha=1.2,2" in page
+    assert sum("0.5000" in line or "0.6250" in line for line in page.splitlines() if "seeds" not in line) >= 2
+    assert report["published"] == {label: 0.625 if "alpha=2" in label.split() else 0.5 for label in report["summary"]}
     assert "epoch by epoch" in said
     assert "mean hops" in said
     assert (tmp_path / "grid/training.png").stat().st_size > 5000
@@ -79,3 +88,10 @@ def test_a_grid_that_is_none(text: str) -> None:
 def test_a_shard_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="i/n with 1 <= i <= n"):
         parse_shard(text)
+
+
+def test_a_file_of_published_values_must_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.yaml").write_text("- 1\n- 2\n")
+    for name, reason in (("bad.yaml", "must map words of a label to numbers"), ("none.yaml", "cannot be read")):
+        assert main(["sweep", "-c", "reviews_fna.yaml", "--paper", str(tmp_path / name)]) == 2
+        assert reason in capsys.readouterr().err

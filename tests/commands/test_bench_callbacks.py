@@ -13,10 +13,10 @@ def test_it_measures_both_and_writes_json(tmp_path: Path, capsys) -> None:
     assert said["look"] > 0
     assert said["draw"] > 0
     assert said["epochs"] == 4
-    assert len(said["ratios"]) == 1
+    assert len(said["ratios"]) == len(said["processor_ratios"]) == 1
     assert "by its own clock" in capsys.readouterr().out
 
 
 def test_no_repeats_are_refused(capsys) -> None:
     assert main(["bench", "callbacks", "--repeats", "0"]) == 2
-    assert "--repeats and --steps must be at least 1, got 0 and None" in capsys.readouterr().err
+    assert "--repeats, --epochs and --steps must be at least 1, got 0, 1 and None" in capsys.readouterr().err

@@ -53,6 +53,14 @@ def test_pooling_sees_real_tokens_only(kind: str) -> None:
     assert_close(Pooling("cls")(x, real), x[:, 0])
 
 
+def test_pooling_over_everything_sees_padding() -> None:
+    x = torch.zeros(1, 3, 2)
+    x[0, 2] = 5.0  # padding
+    real = torch.tensor([[True, True, False]])
+    assert_close(Pooling("max_all")(x, real), torch.full((1, 2), 5.0))
+    assert_close(Pooling("max")(x, real), torch.zeros(1, 2))
+
+
 def test_sinusoids_are_the_textbooks() -> None:
     table = Positions("sinusoidal", 50, 6).table
     assert_close(table[7, 2], torch.sin(torch.tensor(7.0 / 10_000 ** (2 / 6))))
@@ -82,7 +90,7 @@ def test_a_sequence_that_is_too_long_is_named() -> None:
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: Positions("rotary", 4, 2), "unknown positions 'rotary'; choose one of learned"),
-    (lambda: Pooling("sum"), "unknown pooling 'sum'; choose one of mean, max, cls"),
+    (lambda: Pooling("sum"), "unknown pooling 'sum'; choose one of mean, max, max_all, cls"),
 ])  # fmt: skip
 def test_unknown_names(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):

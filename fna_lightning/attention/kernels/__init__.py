@@ -1,7 +1,8 @@
 """How an attention is computed, apart from what it is.
 
 ``auto`` takes the first kernel of ``KERNELS`` that can do the call. A kernel the user named is used or refused with
-its reason, never replaced.
+its reason, never replaced. A program that is exported (``torch.export``, ONNX) must run elsewhere: there ``auto`` keeps
+to what PyTorch has by itself.
 """
 
 import logging
@@ -52,7 +53,12 @@ def choose(call: Call) -> Kernel:
                 f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(can)}"
             )
         return kernel
-    return next(kernel for kernel in KERNELS.values() if not (kernel.unavailable() or kernel.refusal(call)))
+    exporting = torch.compiler.is_exporting()
+    return next(
+        kernel
+        for kernel in KERNELS.values()
+        if not (kernel.unavailable() or kernel.refusal(call)) and (kernel.portable or not exporting)
+    )
 
 
 def compute(call: Call) -> Tensor:

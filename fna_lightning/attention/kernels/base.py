@@ -29,6 +29,8 @@ class Kernel(ABC):
     """Computes the output of an attention, exactly."""
 
     name: str
+    # whether an exported program may hold it: operators of PyTorch alone, and no loop over a length
+    portable = True
 
     def unavailable(self) -> str | None:
         """Return why this machine cannot run the kernel, or None."""

@@ -5,15 +5,24 @@ pass computes them again, with the same dropout. (``torch.utils.checkpoint`` for
 the gradients of all keys for every block alive: 1.5 GB at 4096 tokens and 8 heads.)
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
 from fna_lightning.attention.kernels.base import Call, Kernel
+from fna_lightning.attention.masks import rows_of
+
+if TYPE_CHECKING:
+    from fna_lightning.attention.base import Attention
+    from fna_lightning.attention.masks import Visibility
 
 # weights alive at once; 2 MB in float32, of which autograd holds a handful of copies during a block's backward pass
 BLOCK_ELEMENTS = 1 << 19
@@ -23,32 +32,54 @@ class Chunked(Kernel):
     """Computes the reference formula for one block of queries at a time."""
 
     name = "chunked"
+    portable = False
 
     def run(self, call: Call) -> Tensor:
+        learned = dict(call.attention.named_parameters())
         log_density = None
         if call.attention.density_power:
-            log_density = _Blocks.apply(_log_sums, call, call.q, call.k, None, None).mT
-        return _Blocks.apply(_mean, call, call.q, call.k, call.v, log_density)
+            log_density = _blocks(_log_sums, call, None, None, learned).mT
+        return _blocks(_mean, call, call.v, log_density, learned)
 
 
-def _log_sums(call: Call, start: int, stop: int, q: Tensor, k: Tensor, _v: None, _density: None) -> Tensor:
-    return call.attention.row_log_sums(q, k, call.seen.rows(start, stop))
+def _log_sums(attention: Attention, call: Call, seen: Visibility, q: Tensor, k: Tensor, *_: None) -> Tensor:
+    return attention.row_log_sums(q, k, seen)
 
 
-def _mean(call: Call, start: int, stop: int, q: Tensor, k: Tensor, v: Tensor, density: Tensor | None) -> Tensor:
-    return call.attention.weighted_mean(q, k, v, call.seen.rows(start, stop), density, call.dropout)
+def _mean(
+    attention: Attention, call: Call, seen: Visibility, q: Tensor, k: Tensor, v: Tensor, density: Tensor | None
+) -> Tensor:
+    return attention.weighted_mean(q, k, v, seen, density, call.dropout)
+
+
+def _blocks(
+    function: Any, call: Call, v: Tensor | None, density: Tensor | None, learned: Mapping[str, Tensor]
+) -> Tensor:
+    return _Blocks.apply(function, call, list(learned), call.q, call.k, v, density, call.seen.bias, *learned.values())
+
+
+class _Given(nn.Module):
+    """Calls a function with an attention whose parameters are those of the forward pass, whoever holds them now."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, function: Any, *args: Any) -> Tensor:
+        return function(self.attention, *args)
 
 
 class _Blocks(torch.autograd.Function):
     """Applies a function of (queries, the rest) block by block; the backward pass computes each block again."""
 
     @staticmethod
-    def forward(
-        ctx: Any, function: Any, call: Call, q: Tensor, k: Tensor, v: Tensor | None, density: Tensor | None
-    ) -> Tensor:
-        ctx.function, ctx.call = function, call
+    def forward(ctx: Any, function: Any, call: Call, names: list[str], *tensors: Tensor | None) -> Tensor:
+        q, k, v, density = tensors[:4]
+        assert q is not None
+        assert k is not None
+        ctx.function, ctx.call, ctx.names = function, call, names
         ctx.random = _random_state(q.device) if call.dropout else None
-        ctx.save_for_backward(q, k, v, density)
+        ctx.save_for_backward(*tensors)
         batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
         # one place for all blocks: kept one by one they would pin the heap around the memory of each
         if v is None:
@@ -56,24 +87,41 @@ class _Blocks(torch.autograd.Function):
         else:
             out = v.new_empty(*batch, q.size(-2), v.size(-1))
         for start, stop in query_blocks(q, k):
-            out[..., start:stop, :] = function(call, start, stop, q[..., start:stop, :], k, v, density)
+            seen = call.seen.rows(start, stop)
+            out[..., start:stop, :] = function(call.attention, call, seen, q[..., start:stop, :], k, v, density)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = ctx.saved_tensors  # queries first
-        places = [place for place, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        tensors = ctx.saved_tensors  # queries, keys, values, density, bias, learned ones
+        places = [place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         grads = {place: torch.zeros_like(tensors[place]) for place in places}
         with _same_random(ctx.random, upstream.device), torch.enable_grad():
             for start, stop in query_blocks(*tensors[:2]):
-                parts = [tensors[0][..., start:stop, :], *tensors[1:]]
+                parts = [_part(x, place, start, stop) for place, x in enumerate(tensors)]
                 parts = [None if x is None else x.detach().requires_grad_(i in places) for i, x in enumerate(parts)]
-                out = ctx.function(ctx.call, start, stop, *parts)
-                found = torch.autograd.grad(out, [parts[i] for i in places], upstream[..., start:stop, :])
+                out = _again(ctx, start, stop, parts)
+                wanted = [parts[place] for place in places]
+                found = torch.autograd.grad(out, wanted, upstream[..., start:stop, :], materialize_grads=True)
                 for place, grad in zip(places, found, strict=True):
-                    (grads[place] if place else grads[place][..., start:stop, :]).add_(grad)
-        return None, None, *(grads.get(place) for place in range(len(tensors)))
+                    _part(grads[place], place, start, stop).add_(grad)
+        return None, None, None, *(grads.get(place) for place in range(len(tensors)))
+
+
+def _part(tensor: Any, place: int, start: int, stop: int) -> Any:
+    """Return what a block of queries needs of a saved tensor: rows of the queries and of the bias, all of the rest."""
+    return rows_of(tensor, start, stop) if place in (0, 4) else tensor
+
+
+def _again(ctx: Any, start: int, stop: int, parts: list[Any]) -> Tensor:
+    """Return the block again, as a function of ``parts``."""
+    q, k, v, density, bias, *learned = parts
+    args = (ctx.call, replace(ctx.call.seen.rows(start, stop), bias=bias), q, k, v, density)
+    if not learned:
+        return ctx.function(ctx.call.attention, *args)
+    swapped = {f"attention.{name}": one for name, one in zip(ctx.names, learned, strict=True)}
+    return functional_call(_Given(ctx.call.attention), swapped, (ctx.function, *args))
 
 
 def query_blocks(q: Tensor, k: Tensor) -> list[tuple[int, int]]:

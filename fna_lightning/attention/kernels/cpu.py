@@ -19,6 +19,7 @@ class Cpu(Kernel):
     """Computes attentions whose kernel is a function of the distance alone."""
 
     name = "cpu"
+    portable = False
 
     def unavailable(self) -> str | None:
         return cpu_library.missing()
@@ -28,6 +29,8 @@ class Cpu(Kernel):
             return f"it runs on the processor, the tensors are on {call.q.device}"
         if call.attention.density_power:
             return "it does not know density_power"
+        if call.seen.bias is not None:
+            return "it adds no bias to the logits"
         for tensor in (call.q, call.k, call.v):
             if tensor.dtype not in DTYPES:
                 return f"it computes in float32, got {tensor.dtype}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
-ABI = 1
+ABI = 2
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # products and exponentials a second thread must save before it pays to wake it
 WORTH_A_THREAD = 100_000
@@ -43,6 +43,18 @@ class Args(Structure):
     )
 
 
+class DropoutArgs(Structure):
+    """``fna_dropout_args`` of csrc/fna.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("in", "out")),
+        ("count", c_int64),
+        ("seed", c_uint64),
+        ("dropout", c_float),
+        ("threads", c_int32),
+    )
+
+
 @cache
 def load() -> tuple[ctypes.CDLL | None, str]:
     """Return the library and "", or None and the reason there is none."""
@@ -60,6 +72,7 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     library.fna_isa.restype = ctypes.c_char_p
     for function in (library.fna_forward, library.fna_backward):
         function.argtypes = [POINTER(Args)]
+    library.fna_dropout.argtypes = [POINTER(DropoutArgs)]
     return library, ""
 
 
@@ -99,8 +112,8 @@ def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:
     return max(1, min(torch.get_num_threads(), batches * heads * n * m * (width + 32) // WORTH_A_THREAD))
 
 
-def run(name: str, args: Args) -> None:
-    """Call "fna_forward" or "fna_backward"; ctypes lets other Python threads go on meanwhile."""
+def run(name: str, args: Args | DropoutArgs) -> None:
+    """Call "fna_forward", "fna_backward" or "fna_dropout"; ctypes lets other Python threads go on meanwhile."""
     library, reason = load()
     if library is None:
         raise RuntimeError(reason)

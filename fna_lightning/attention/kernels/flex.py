@@ -34,6 +34,7 @@ class Flex(Kernel):
     """Computes attentions whose kernel is a function of the distance alone, on CUDA."""
 
     name = "flex"
+    portable = False
 
     def unavailable(self) -> str | None:
         if not torch.cuda.is_available():
@@ -45,6 +46,8 @@ class Flex(Kernel):
             return f"it runs on CUDA, the tensors are on {call.q.device}"
         if call.attention.density_power:
             return "it does not know density_power"
+        if call.seen.bias is not None:
+            return "it adds no bias to the logits"
         if call.dropout:
             return f"FlexAttention has no dropout, got {call.dropout}"
         if call.q.dtype not in DTYPES:

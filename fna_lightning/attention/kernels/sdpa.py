@@ -18,6 +18,8 @@ class Sdpa(Kernel):
     def refusal(self, call: Call) -> str | None:
         if call.attention.density_power:
             return "it does not know density_power"
+        if call.seen.bias is not None:
+            return "it adds no bias to the logits"
         # zero-width views: the form exists or not whatever the numbers are
         if call.attention.as_dot_product(call.q[..., :0, :], call.k[..., :0, :]) is None:
             return f"{call.attention} is not a dot product in disguise (only alpha = 2 on R^d is)"

@@ -44,3 +44,6 @@ __attribute__((visibility("default"))) int fna_abi(void) { return FNA_ABI; }
 __attribute__((visibility("default"))) const char *fna_isa(void) { return chosen()->name; }
 __attribute__((visibility("default"))) int fna_forward(const fna_args *args) { return chosen()->kernels->forward(args); }
 __attribute__((visibility("default"))) int fna_backward(const fna_args *args) { return chosen()->kernels->backward(args); }
+__attribute__((visibility("default"))) int fna_dropout(const fna_dropout_args *args) {
+    return chosen()->kernels->dropout(args);
+}

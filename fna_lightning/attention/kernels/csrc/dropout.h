@@ -1,5 +1,5 @@
-/* Attention dropout: whether a weight is kept is a hash of (seed, head, query, key), so the backward pass sees the pattern
- * of the forward pass without storing it, whatever the blocks and threads are. */
+/* Dropout: whether a number is kept is a hash of the seed and its place (for a weight: head, query, key), so the backward
+ * pass sees the pattern of the forward pass without storing it, whatever the blocks and threads are. */
 #ifndef FNA_DROPOUT_H
 #define FNA_DROPOUT_H
 
@@ -14,22 +14,32 @@ INLINE uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
+/* What 0 <= j < VL numbers from `at` on are multiplied by: 0 or `scale`. */
+INLINE vf drop_factor(vu at, uint64_t key, int32_t threshold, float scale) {
+    vu x = at * 0x9e3779b1u + (uint32_t)key;
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13) ^ (uint32_t)(key >> 32)) * 0xc2b2ae35u;
+    x = (x ^ (x >> 16)) * 0x27d4eb2fu;
+    x ^= x >> 15;
+    return keep((vi)((vi)(x >> 1) >= threshold), all(scale));
+}
+
+INLINE vu drop_lanes(void) {
+    vu lane;
+    for (int l = 0; l < VL; l++) lane[l] = (uint32_t)l;
+    return lane;
+}
+
+INLINE int32_t drop_threshold(float dropout) { return (int32_t)(dropout * 2147483648.0f); }
+
 /* Writes to `factors` what the weights of a row are multiplied by: 0 or 1 / (1 - dropout). */
 static void drop_factors(const fna_args *a, int64_t index, int64_t i, int64_t j0, int64_t cols, float *factors) {
     uint64_t key = mix(mix(a->seed ^ mix((uint64_t)index)) + (uint64_t)i);
-    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
-    int32_t threshold = (int32_t)(a->dropout * 2147483648.0f);
+    int32_t threshold = drop_threshold(a->dropout);
     float scale = 1.0f / (1.0f - a->dropout);
-    vu lane;
-    for (int l = 0; l < VL; l++) lane[l] = (uint32_t)l;
-    for (int64_t j = 0; j < cols; j += VL) {
-        vu x = (lane + (uint32_t)(j0 + j)) * 0x9e3779b1u + low;
-        x = (x ^ (x >> 16)) * 0x85ebca6bu;
-        x = (x ^ (x >> 13) ^ high) * 0xc2b2ae35u;
-        x = (x ^ (x >> 16)) * 0x27d4eb2fu;
-        x ^= x >> 15;
-        store(factors + j, keep((vi)((vi)(x >> 1) >= threshold), all(scale)));
-    }
+    vu lane = drop_lanes();
+    for (int64_t j = 0; j < cols; j += VL)
+        store(factors + j, drop_factor(lane + (uint32_t)(j0 + j), key, threshold, scale));
 }
 
 #endif

@@ -1,10 +1,10 @@
-/* What crosses the border between Python (ctypes) and C. Keep in step with `Args` in ../cpu_library.py. */
+/* What crosses the border between Python (ctypes) and C. Keep in step with the structures in ../cpu_library.py. */
 #ifndef FNA_H
 #define FNA_H
 
 #include <stdint.h>
 
-#define FNA_ABI 1
+#define FNA_ABI 2
 
 /* A (batch, head, row, column) view; the last axis of a float tensor is contiguous. */
 typedef struct {
@@ -32,10 +32,20 @@ typedef struct {
     int32_t gaussian, sphere, causal, exclude_self, threads;
 } fna_args;
 
-/* Both return 0, or 1 if memory ran out. */
+typedef struct {
+    const float *in;
+    float *out;
+    int64_t count;
+    uint64_t seed;
+    float dropout;
+    int32_t threads;
+} fna_dropout_args;
+
+/* All return 0, or 1 if memory ran out. */
 typedef struct {
     int (*forward)(const fna_args *);
     int (*backward)(const fna_args *);
+    int (*dropout)(const fna_dropout_args *);
 } fna_kernels;
 
 extern const fna_kernels fna_avx512, fna_avx2, fna_baseline;

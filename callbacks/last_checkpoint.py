@@ -1,0 +1,221 @@
+"""The last checkpoint: from it a run goes on exactly, whenever and however it was stopped."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Checkpoint
+
+from fna_lightning.errors import UsageError
+from fna_lightning.loop_state import (
+    accumulating,
+    batches_done,
+    continue_as_usual,
+    place_before_validation,
+    place_between_batches,
+)
+from fna_lightning.metric_state import keep_measuring, metric_state, set_metric_state
+from fna_lightning.metrics_log import rows_written
+from fna_lightning.random_state import random_state, set_random_state
+from fna_lightning.replay import Position, ReplayLoader
+from fna_lightning.stopping import StoppedError, StopRequest
+
+log = logging.getLogger(__name__)
+
+STATE = "exact"
+NAME = "last.ckpt"
+
+
+class LastCheckpoint(Checkpoint):
+    """Keeps checkpoints/last.ckpt: before each validation, every few minutes, at the end, and when a signal asks.
+
+    It is written only where nothing is half done, and holds what Lightning's own leaves out: the random generators of
+    every process, the place in the epoch's data, and what the epoch has measured so far. SIGTERM and Ctrl-C write it
+    and end the run; a second one ends it at once.
+
+    Args:
+        minutes: longest time of training that a power cut or a kill can cost.
+    """
+
+    def __init__(self, minutes: float = 10.0) -> None:
+        if not minutes > 0.0:
+            raise ValueError(f"minutes must be positive, got {minutes}; 10 writes a checkpoint every ten minutes")
+        self.path = Path(NAME)
+        self.minutes = minutes
+        self.request = StopRequest()
+        self._trainer: L.Trainer | None = None
+        self._loader: ReplayLoader | None = None
+        self._saved_at = time.monotonic()
+        self._place = ""
+        self._resumed: dict[str, Any] | None = None
+        self._here: dict[str, Any] = {}
+        self._after_step = torch.get_rng_state()
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
+        self._trainer = trainer
+        self.path = trainer.strategy.broadcast(Path(trainer.default_root_dir) / "checkpoints" / NAME)
+        data: Any = getattr(trainer, "datamodule", None)
+        make = data.train_dataloader
+
+        def train_dataloader() -> Any:
+            self._loader = ReplayLoader(make(), self._between_batches)
+            self._loader.resume_at = self._position()
+            return self._loader
+
+        # an attribute of this instance shadows the method; teardown takes it away
+        vars(data)["train_dataloader"] = train_dataloader
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        data: Any = getattr(trainer, "datamodule", None)
+        getattr(data, "__dict__", {}).pop("train_dataloader", None)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._saved_at = time.monotonic()
+        self.request.listen()
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self._after_step = torch.get_rng_state()
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        if self._resumed is not None:
+            if self._here:
+                set_random_state(self._here["random"])
+            self._restore(trainer, pl_module)
+        else:
+            # a loader that starts its workers now draws a number, one that has them does not: it shall not matter
+            torch.set_rng_state(self._after_step)
+            self._save("validation")
+
+    def on_validation_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
+        # several processes may have different numbers of batches here and could not agree; they stop after it
+        if self.request.number and trainer.world_size == 1 and not trainer.sanity_checking:
+            self._stop(self.request.number)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._save("batch")
+
+    def _between_batches(self) -> None:
+        """Restore here, or save and stop here, if it is time."""
+        trainer = self._trainer
+        assert trainer is not None
+        if not trainer.training:
+            return
+        if batches_done(trainer):
+            keep_measuring(trainer)
+        if self._resumed is not None:
+            self._restore(trainer, trainer.lightning_module)
+            return
+        due = time.monotonic() - self._saved_at > 60 * self.minutes
+        # one number for both, so that processes agree with one message: a signal, or 1 for "it is time"
+        wish = self.request.number or int(due and trainer.is_global_zero)
+        if trainer.world_size > 1:
+            votes = torch.tensor(float(wish), device=trainer.strategy.root_device)
+            agreed = trainer.strategy.reduce(votes, reduce_op="max")
+            assert isinstance(agreed, torch.Tensor)
+            wish = int(agreed)
+        if not wish or accumulating(trainer):
+            return
+        self._save("batch")
+        if wish > 1:
+            self._stop(wish)
+
+    def _stop(self, number: int) -> None:
+        folder = self.path.parent.parent
+        raise StoppedError(number, f"all is saved; `fna-lightning resume {folder}` goes on from here")
+
+    def _save(self, place: str) -> None:
+        trainer = self._trainer
+        assert trainer is not None
+        if getattr(trainer, "fast_dev_run", False):
+            return
+        for name, parameter in trainer.lightning_module.named_parameters():
+            if not parameter.isfinite().all():
+                raise UsageError(
+                    f"{name} holds numbers that are not finite after step {trainer.global_step}, so it is not saved; "
+                    f"{self.path} is from before"
+                )
+        # what is on disk must be at least as far as the checkpoint says
+        for logger in trainer.loggers:
+            logger.save()
+        self._place = place
+        try:
+            trainer.save_checkpoint(self.path, weights_only=False)
+        finally:
+            self._place = ""
+        self._saved_at = time.monotonic()
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if not self._place:
+            return
+        assert self._loader is not None
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        # after the last batch of all, the next epoch would begin here
+        begun = random_state() if progress["is_last_batch"] else self._loader.epoch_start
+        epoch_over = self._place == "validation" and progress["is_last_batch"]
+        if self._place == "batch":
+            place_between_batches(trainer, checkpoint["loops"])
+        else:
+            place_before_validation(checkpoint["loops"])
+        mine = {
+            "random": random_state(),
+            "epoch_start": begun,
+            "measured": metric_state(trainer, pl_module),
+        }
+        checkpoint[STATE] = {
+            "place": self._place,
+            "batches": progress["current"]["completed"],
+            "epoch_over": epoch_over,
+            "rows": rows_written(trainer.loggers),
+            "ranks": _gathered(mine, trainer.world_size),
+        }
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != "fit" or STATE not in checkpoint:
+            return
+        self._resumed = checkpoint[STATE]
+        ranks = self._resumed["ranks"]
+        if len(ranks) == trainer.world_size:
+            self._here = ranks[trainer.global_rank]
+        elif trainer.is_global_zero:
+            log.warning(
+                "the run had %d processes and has %d now: weights, optimiser and place in the data are kept, random "
+                "numbers and the means of this epoch are not those of a run that was never stopped",
+                len(ranks),
+                trainer.world_size,
+            )
+
+    def _position(self) -> Position | None:
+        """Return where the first epoch of this process begins; None at its beginning."""
+        at = self._resumed
+        if at is None or at["epoch_over"]:
+            return None
+        if not self._here:
+            return Position(at["batches"], random_state(), None)
+        # after a validation the numbers it draws come first
+        now = self._here["random"] if at["place"] == "batch" else None
+        return Position(at["batches"], self._here["epoch_start"], now)
+
+    def _restore(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Be where the checkpoint was made."""
+        assert self._resumed is not None
+        self._resumed = None
+        if self._here:
+            set_metric_state(trainer, pl_module, self._here["measured"])
+        self._here = {}
+        continue_as_usual(trainer)
+
+
+def _gathered(mine: dict[str, Any], world_size: int) -> list[dict[str, Any]]:
+    """Return the state of every process, in the order of their ranks."""
+    if world_size == 1:
+        return [mine]
+    everyone: list[Any] = [None] * world_size
+    torch.distributed.all_gather_object(everyone, mine)
+    return everyone

@@ -1,0 +1,42 @@
+/* Dropout of the numbers of a tensor, in stretches that the threads take as they become free. */
+#ifndef FNA_ELEMENTWISE_H
+#define FNA_ELEMENTWISE_H
+
+#include "dropout.h"
+
+#define STRETCH 16384
+
+typedef struct {
+    const fna_dropout_args *args;
+    int64_t taken;
+} stretches;
+
+static void drop_stretches(void *context) {
+    stretches *work = context;
+    const fna_dropout_args *a = work->args;
+    int32_t threshold = drop_threshold(a->dropout);
+    float scale = 1.0f / (1.0f - a->dropout);
+    vu lane = drop_lanes();
+    for (;;) {
+        int64_t stretch = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED), start = stretch * STRETCH;
+        if (start >= a->count) return;
+        int64_t size = a->count - start < STRETCH ? a->count - start : STRETCH, j = 0;
+        const float *in = a->in + start;
+        float *out = a->out + start;
+        uint64_t key = mix(a->seed ^ mix((uint64_t)stretch));
+        for (; j + VL <= size; j += VL)
+            store(out + j, load(in + j) * drop_factor(lane + (uint32_t)j, key, threshold, scale));
+        if (j < size) {
+            vf rest = drop_factor(lane + (uint32_t)j, key, threshold, scale);
+            for (int l = 0; j + l < size; l++) out[j + l] = in[j + l] * rest[l];
+        }
+    }
+}
+
+static int dropout(const fna_dropout_args *a) {
+    stretches work = {a, 0};
+    fna_parallel(drop_stretches, &work, a->threads);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,153 @@
+"""Fractional attention with the signature, the parameters and the masks of ``torch.nn.MultiheadAttention``.
+
+It goes wherever PyTorch's own layer goes, and loads its weights:
+
+    layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
+    layer.self_attn = FractionalMultiheadAttention(64, 4, batch_first=True, alpha=1.2)
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fna_lightning.attention.fractional import Fractional
+from fna_lightning.attention.kappa import Kappa
+from fna_lightning.attention.site import AttentionSite
+
+
+class FractionalMultiheadAttention(nn.MultiheadAttention):
+    """``nn.MultiheadAttention`` whose weights fall as a power law of the distance between query and key.
+
+    PyTorch's conventions hold: True in ``key_padding_mask`` and in a boolean ``attn_mask`` means "may *not* attend", a
+    float mask is added to the logits. A query that may attend to nothing gets 0 (plus the output's bias), not NaN.
+
+    Args:
+        embed_dim: width of a token.
+        num_heads: number of heads; must divide ``embed_dim``.
+        dropout: probability of dropping an attention weight in training.
+        bias: whether the projections have biases.
+        kdim: width of the keys' tokens; None is ``embed_dim``.
+        vdim: width of the values' tokens; None is ``embed_dim``.
+        batch_first: whether tokens are (batch, token, width) rather than (token, batch, width).
+        device: of the parameters.
+        dtype: of the parameters.
+        alpha: Levy index in [1, 2].
+        kappa: the distance scale, see ``Fractional``.
+        options: further settings of ``Fractional``: ``learn``, ``kernel``, ``intrinsic_dim``, ``exclude_self``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        alpha: float = 1.2,
+        kappa: Kappa = "auto",
+        **options: Any,
+    ) -> None:
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(
+                f"embed_dim ({embed_dim}) must be a multiple of num_heads ({num_heads}); change one of them"
+            )
+        super().__init__(
+            embed_dim,
+            num_heads,
+            dropout=dropout,
+            bias=bias,
+            kdim=kdim,
+            vdim=vdim,
+            batch_first=batch_first,
+            device=device,
+            dtype=dtype,
+        )
+        self.joined = self._qkv_same_embed_dim
+        # PyTorch's encoder layer, in evaluation, goes past the module and computes dot products with its weights,
+        # unless the projections are separate; they are for it
+        self._qkv_same_embed_dim = False
+        self.site = AttentionSite(Fractional(alpha, kappa, **options), num_heads, embed_dim // num_heads)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the tokens that gathered values, and the weights if they are wanted.
+
+        Args:
+            query: (B, N, E), (N, B, E) if not ``batch_first``, or (N, E) for one sequence.
+            key: as ``query`` with M tokens of width ``kdim``.
+            value: as ``key`` with width ``vdim``.
+            key_padding_mask: (B, M), True (or -inf) where a key is padding; a finite float is added to its logits.
+            need_weights: also return the weights, which takes an (N, M) matrix; False is the fast way.
+            attn_mask: (N, M) or (B * heads, N, M), True where attention is forbidden, or a float to add.
+            average_attn_weights: return the mean weights of the heads, (B, N, M), rather than (B, H, N, M).
+            is_causal: PyTorch's hint that ``attn_mask`` is the causal one; it needs the mask to be given, as there.
+        """
+        if is_causal and attn_mask is None:
+            raise ValueError(
+                "is_causal is a hint about attn_mask, as in torch.nn.MultiheadAttention, and attn_mask is None; pass "
+                "nn.Transformer.generate_square_subsequent_mask(n) too"
+            )
+        is_self = query is key
+        alone = query.dim() == 2
+        if alone:
+            query, key, value = (one[None] for one in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        elif not self.batch_first:
+            query, key, value = (one.transpose(0, 1) for one in (query, key, value))
+        q, k, v = self._heads(query, key, value)
+        mask, bias = self._masks(key_padding_mask, attn_mask, q)
+        dropout = self.dropout if self.training else 0.0
+        out = self.site(q, k, v, mask, bias=bias, dropout=dropout, is_self=is_self)
+        out = self.out_proj(out.transpose(1, 2).flatten(2))
+        weights = self.site.attention.weights(q, k, mask, bias=bias) if need_weights else None
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(dim=1)
+        if alone:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        if self.joined:
+            matrices = self.in_proj_weight.chunk(3)
+        else:
+            matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return tuple(
+            F.linear(one, matrix, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for one, matrix, bias in zip((query, key, value), matrices, biases, strict=True)
+        )
+
+    def _masks(self, padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return PyTorch's two masks as one boolean mask (True = may attend) and one bias."""
+        if mask is not None and mask.dim() == 3:
+            if mask.size(0) != q.size(0) * self.num_heads:
+                raise ValueError(
+                    f"attn_mask of three axes must be (batch * heads, queries, keys) with "
+                    f"{q.size(0)} * {self.num_heads}, got {tuple(mask.shape)}"
+                )
+            mask = mask.unflatten(0, (q.size(0), self.num_heads))
+        given = [one for one in (mask, None if padding is None else padding[:, None, None, :]) if one is not None]
+        allowed: Tensor | None = None
+        bias: Tensor | None = None
+        for one in given:
+            if one.dtype == torch.bool:
+                allowed = ~one if allowed is None else allowed & ~one
+            else:
+                bias = one if bias is None else bias + one
+        return allowed, bias

@@ -1,0 +1,34 @@
+"""How checkpoints reach the disk and come back: whole files, and never anything but tensors and plain values."""
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+from fna_lightning.atomic_file import write_whole
+from fna_lightning.checkpoint import read_checkpoint
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes a checkpoint atomically and reads it without running anything stored in it."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
+    ) -> None:
+        def write(file: BinaryIO) -> None:
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:
+                # its writer reports a full disk in words of its own, and the reason before it
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from error
+                raise
+
+        write_whole(Path(path), write)
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return read_checkpoint(os.fspath(path))

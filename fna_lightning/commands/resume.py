@@ -1,0 +1,35 @@
+"""Go on exactly where a run stopped, by a signal, a kill, a full disk or its end.
+
+The configuration is the run's own; settings given here replace its settings and are listed. Weights, optimiser,
+schedule, random numbers and the place in the data are those of the last checkpoint, and on a CPU the losses that
+follow are bit for bit those of a run that was never stopped.
+
+Examples:
+  fna-lightning resume runs/reviews_fna/version_0
+  fna-lightning resume runs/reviews_fna/version_0 --trainer.max_epochs 8
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the folder of a run, with its config.yaml")
+    parser.add_argument("settings", nargs=argparse.REMAINDER, metavar="--SETTING VALUE", help="as for fit")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train on."""
+    from fna_lightning.cli import train
+    from fna_lightning.resuming import ResumePoint
+    from fna_lightning.run_folder import own_run_folder
+
+    point = ResumePoint.of(args.run)
+    where = f"after step {point.step}" if point.checkpoint else "from its beginning, it has no checkpoint yet"
+    log.info("resuming %s %s", args.run, where)
+    with own_run_folder(args.run):
+        return train(["fit", f"--config={args.run / 'config.yaml'}", *args.settings], point)

@@ -1,0 +1,95 @@
+"""What an epoch has measured so far, so that its means are those of the whole epoch although it was interrupted."""
+
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+LOGGED = ("prog_bar", "logger", "on_step", "on_epoch", "add_dataloader_idx", "metric_attribute")
+
+
+def metric_state(trainer: L.Trainer, module: L.LightningModule) -> dict[str, Any]:
+    """Return the sums behind the metrics of the running training epoch, as plain values and tensors."""
+    results = {
+        key: _logged(metric) for key, metric in trainer.fit_loop.epoch_loop._results.items() if not metric.has_reset
+    }
+    return {"results": results, "metrics": _sums(module), "callback_metrics": _plain(trainer.callback_metrics)}
+
+
+def set_metric_state(trainer: L.Trainer, module: L.LightningModule, state: dict[str, Any]) -> None:
+    """Go on measuring where ``metric_state`` was taken."""
+    for name, metric in _metrics(module):
+        saved = state["metrics"].get(name)
+        if saved is not None:
+            for key, value in saved["states"].items():
+                setattr(metric, key, _on(metric.device, value))
+            metric._update_count = saved["updates"]
+            metric._computed = None
+    for entry in state["results"].values():
+        _log_again(trainer, module, entry)
+    trainer._logger_connector._callback_metrics.update(state["callback_metrics"])
+
+
+def keep_measuring(trainer: L.Trainer) -> None:
+    """Tell Lightning that this is not the first batch of the epoch, before which it forgets what was measured."""
+    trainer._logger_connector._first_loop_iter = False
+
+
+def _metrics(module: L.LightningModule) -> list[tuple[str, Metric]]:
+    return [(name, one) for name, one in module.named_modules() if isinstance(one, Metric)]
+
+
+def _sums(module: L.LightningModule) -> dict[str, Any]:
+    return {
+        name: {
+            "states": {key: _on("cpu", getattr(metric, key)) for key in metric._defaults},
+            "updates": metric._update_count,
+        }
+        for name, metric in _metrics(module)
+        if metric._update_count
+    }
+
+
+def _logged(metric: Any) -> dict[str, Any]:
+    meta = metric.meta
+    entry = {name: getattr(meta, name) for name in LOGGED}
+    entry |= {"fx": meta.fx, "name": meta.name, "reduce_fx": meta.reduce_fx.__name__}
+    entry |= {"sync_dist": bool(meta.sync.should), "rank_zero_only": bool(meta.sync.rank_zero_only)}
+    if metric.is_tensor:
+        entry["states"] = {key: _on("cpu", getattr(metric, key)) for key in metric._defaults}
+    return entry
+
+
+def _log_again(trainer: L.Trainer, module: L.LightningModule, entry: dict[str, Any]) -> None:
+    """Register a value as if it had been logged in this process, then give it the sums it had."""
+    found: Any = torch.zeros((), device=module.device)
+    if "states" not in entry:
+        found = dict(_metrics(module)).get(entry["metric_attribute"])
+        if found is None:
+            return
+    results = trainer.fit_loop.epoch_loop._results
+    results.log(
+        entry["fx"],
+        entry["name"],
+        found,
+        **{name: entry[name] for name in (*LOGGED, "sync_dist", "rank_zero_only")},
+        reduce_fx=getattr(torch, entry["reduce_fx"]),
+        sync_dist_fn=trainer.strategy.reduce,
+        batch_size=1,
+    )
+    metric = results[f"{entry['fx']}.{entry['name']}"]
+    for key, value in entry.get("states", {}).items():
+        setattr(metric, key, _on(module.device, value))
+    metric._computed = None
+
+
+def _on(device: Any, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_on(device, one) for one in value]
+    return value.detach().to(device, copy=True) if isinstance(value, Tensor) else value
+
+
+def _plain(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {name: _on("cpu", value) for name, value in metrics.items()}

@@ -1,0 +1,69 @@
+"""Cross entropy of a large vocabulary with label smoothing, without ever holding all its scores.
+
+The scores of a few thousand tokens over a few thousand words are larger than everything else in a training step, and
+several passes over them take most of its time. Here a block of tokens is scored, turned into its gradient in place and
+forgotten while it still is in the processor's cache.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# tokens scored at once
+BLOCK = 256
+
+
+def smoothed_loss(features: Tensor, weight: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the mean loss with label smoothing and, without gradient, the mean without it.
+
+    Args:
+        features: (T, D) vectors.
+        weight: (V, D); a token's scores are its products with the rows.
+        target: (T,) right answers.
+        smoothing: share of the answer's probability that is spread over all V, as in ``F.cross_entropy``.
+    """
+    if not 0.0 <= smoothing < 1.0:
+        raise ValueError(f"label smoothing must lie in [0, 1), got {smoothing}")
+    loss, plain = _SmoothedLoss.apply(features, weight, target, smoothing)
+    return loss, plain
+
+
+class _SmoothedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        # the sums are kept in float32 whatever the precision of the products
+        grad_features = torch.empty_like(features) if wanted else None
+        grad_weight = torch.zeros_like(weight) if wanted else None
+        total, plain = features.new_zeros((), dtype=torch.float64), features.new_zeros((), dtype=torch.float64)
+        count, size = len(target), len(weight)
+        for start in range(0, count, BLOCK):
+            x, y = features[start : start + BLOCK], target[start : start + BLOCK, None]
+            scores = x @ weight.mT
+            # the smallest number a row can be scaled by without overflow is its maximum
+            scores -= scores.amax(dim=-1, keepdim=True)
+            right, mean = scores.gather(1, y), scores.mean(dim=-1, keepdim=True)
+            scores.exp_()
+            sums = scores.sum(dim=-1, keepdim=True)
+            logs = sums.log()
+            plain += (logs - right).sum()
+            total += (logs - (1.0 - smoothing) * right - smoothing * mean).sum()
+            if grad_features is not None and grad_weight is not None:
+                scores *= (1.0 / count) / sums
+                if smoothing:
+                    scores -= smoothing / (size * count)
+                scores.scatter_add_(1, y, scores.new_full((), (smoothing - 1.0) / count).expand(len(y), 1))
+                torch.mm(scores, weight, out=grad_features[start : start + BLOCK])
+                grad_weight.addmm_(scores.mT, x)
+        ctx.save_for_backward(grad_features, grad_weight)
+        loss, plain = (total / max(count, 1)).to(features.dtype), (plain / max(count, 1)).to(features.dtype)
+        ctx.mark_non_differentiable(plain)
+        return loss, plain
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        grad_features, grad_weight = ctx.saved_tensors
+        return grad_features * upstream, grad_weight * upstream, None, None

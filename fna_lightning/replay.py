@@ -1,0 +1,90 @@
+"""A training loader that can take up an epoch where another process left it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from fna_lightning.random_state import random_state, set_random_state
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two batches of an epoch."""
+
+    batches: int  # that came before it
+    epoch_start: dict[str, Any]  # the random generators before the first batch of the epoch
+    now: dict[str, Any] | None  # and here; None leaves them where the process that resumes has brought them
+
+
+class ReplayLoader:
+    """Wraps any loader; its order and its random numbers are those of the run that is continued.
+
+    The iterator is made when the first batch is asked for, not before: Lightning makes one too early, when the epoch
+    is not yet announced to the sampler.
+
+    Args:
+        loader: where the batches come from.
+        between_batches: called before each batch is fetched; the one place where a step is over and the next not begun.
+    """
+
+    def __init__(self, loader: Any, between_batches: Callable[[], None]) -> None:
+        self.loader = loader
+        self.between_batches = between_batches
+        self.resume_at: Position | None = None
+        self.epoch_start = random_state()
+
+    def __getattr__(self, name: str) -> Any:
+        # samplers, data set, collate function: what the trainer and callbacks ask of a loader
+        return getattr(self.loader, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the place is kept by ``LastCheckpoint``. That this exists tells Lightning it can be resumed."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing, see ``state_dict``."""
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        position, self.resume_at = self.resume_at, None
+        now = random_state()
+        if position is not None:
+            set_random_state(position.epoch_start)
+        self.epoch_start = random_state()
+        batches = self._begin()
+        if position is not None and position.batches:
+            skip(self.loader, batches, position.batches)
+            set_random_state(position.now or now)
+        while True:
+            self.between_batches()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            yield batch
+
+    def _begin(self) -> Iterator[Any]:
+        """Return a new iterator; it costs one random number, whether or not worker processes are started for it."""
+        before = torch.get_rng_state()
+        torch.empty((), dtype=torch.int64).random_()
+        after = torch.get_rng_state()
+        torch.set_rng_state(before)
+        batches = iter(self.loader)
+        torch.set_rng_state(after)
+        return batches
+
+
+def skip(loader: Any, batches: Iterator[Any], count: int) -> None:
+    """Pass over ``count`` batches; without worker processes only their indices are drawn."""
+    indices = getattr(batches, "_next_index", None)
+    alone = isinstance(loader, DataLoader) and loader.num_workers == 0
+    for _ in range(count):
+        if alone and indices is not None:
+            indices()
+        else:
+            next(batches)

@@ -1,0 +1,1 @@
+"""The paper's tables and figures, one piece each: what ``fna-lightning reproduce`` is made of."""

@@ -1,0 +1,67 @@
+"""One look for every picture: the same attention has the same colour and marker everywhere."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fna_lightning.figures import BLUE, GREEN, GREY, ORANGE, PURPLE
+from fna_lightning.reproduction.piece import Row
+
+# colours that colour-blind people tell apart, and shapes for print
+LOOKS = {
+    "fna": (BLUE, "o"),
+    "la": (GREEN, "s"),
+    "dp": (ORANGE, "^"),
+    "uniform": (GREY, "D"),
+    "gaussian": (PURPLE, "v"),
+}
+
+
+def panels(count: int, width: float = 4.4, height: float = 3.4) -> tuple[Figure, list[Axes]]:
+    """Return a figure with ``count`` axes in a row."""
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    axes = [figure.add_subplot(1, count, place + 1) for place in range(count)]
+    for one in axes:
+        one.grid(alpha=0.3)
+    return figure, axes
+
+
+def legend(axes: Axes, size: int = 8) -> None:
+    """Name what is drawn, if anything is: a run may be missing."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=size)
+
+
+def curve(axes: Axes, name: str, x: Sequence[float], y: Sequence[float], label: str, *, dashed: bool = False) -> None:
+    """Draw one curve in the look of an attention."""
+    colour, marker = LOOKS[name]
+    axes.plot(x, y, "--" if dashed else "-", color=colour, marker=marker, markersize=4, label=label)
+
+
+def draw_rows(axes: Axes, rows: Sequence[Row], names: Sequence[str], ylabel: str) -> None:
+    """Draw our means with their intervals, and the paper's values as black bars."""
+    for place, (row, name) in enumerate(zip(rows, names, strict=True)):
+        colour, marker = LOOKS[name]
+        if row.ours is not None:
+            axes.errorbar(
+                [place], [row.ours], [row.half_width or 0.0], fmt=marker, color=colour, capsize=4, markersize=6
+            )
+        if isinstance(row.paper, tuple):
+            axes.fill_between([place - 0.3, place + 0.3], *row.paper, color="black", alpha=0.2, linewidth=0)
+        elif row.paper is not None:
+            axes.plot([place - 0.3, place + 0.3], [row.paper] * 2, color="black", linewidth=2)
+    axes.set_xticks(range(len(rows)), [row.label.replace(", ", "\n") for row in rows], fontsize=8)
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    axes.set_ylabel(ylabel)
+    if any(row.paper is not None for row in rows):
+        axes.plot([], [], color="black", linewidth=2, label="paper")
+    legend(axes)
+
+
+def draw_epochs(axes: Axes, curves: Mapping[str, tuple[str, Mapping[int, float]]], ylabel: str) -> None:
+    """Draw validation figures epoch by epoch: label -> (attention, value by epoch)."""
+    for label, (name, values) in curves.items():
+        curve(axes, name, [epoch + 1 for epoch in values], list(values.values()), label, dashed=label.startswith("op"))
+    axes.set(xlabel="epoch", ylabel=ylabel)
+    legend(axes)

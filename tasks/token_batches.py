@@ -1,0 +1,73 @@
+"""Batches of about the same number of tokens: few long pairs or many short ones."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fna_lightning.tasks.batching import LengthBatches
+
+
+class TokenBatches(LengthBatches):
+    """A batch sampler that cuts pairs, sorted by length, where a batch is full.
+
+    Where to cut depends on the lengths alone, so every epoch has as many batches; which of the pairs of one length go
+    together is random. Ranks share batches as in ``LengthBatches``.
+
+    Args:
+        lengths: length of the longer side of each pair.
+        others: length of the shorter side.
+        batch_tokens: most tokens in a batch of one rank, padding included, counted on the longer side; a pair that is
+            longer by itself is a batch of its own.
+        shuffle: whether pairs and batches are in random order, a new one each epoch.
+        seed: of the random order.
+        rank: which share this process takes.
+        world_size: number of processes.
+    """
+
+    # standard deviation, in tokens, of what is added to the shorter side before sorting by it: little padding, and
+    # still other neighbours in every epoch
+    NOISE = 2.0
+
+    def __init__(
+        self,
+        lengths: NDArray[np.integer],
+        others: NDArray[np.integer],
+        batch_tokens: int,
+        *,
+        shuffle: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(lengths, batch_tokens, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
+        self.others = np.asarray(others)
+        self.cuts = cut(np.sort(self.lengths)[::-1], batch_tokens, world_size)
+
+    def __len__(self) -> int:
+        sizes = np.diff(self.cuts)
+        return int((sizes >= self.world_size).sum() if self.shuffle else (sizes > self.rank).sum())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        noise = rng.normal(0.0, self.NOISE, len(self.others)) if self.shuffle else 0.0
+        order = np.lexsort((-(self.others + noise), -self.lengths))
+        batches = [order[start:stop] for start, stop in zip(self.cuts[:-1], self.cuts[1:], strict=True)]
+        if self.shuffle:
+            # a rank without a share would wait for the others' gradients for ever
+            batches = [batch for batch in batches if len(batch) >= self.world_size]
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        for batch in batches:
+            share = batch[self.rank :: self.world_size]
+            if len(share):
+                yield share.tolist()
+
+
+def cut(lengths: NDArray[np.integer], batch_tokens: int, world_size: int) -> NDArray[np.integer]:
+    """Return where batches begin in pairs sorted from long to short, and where the last one ends."""
+    cuts = [0]
+    while cuts[-1] < len(lengths):
+        longest = max(int(lengths[cuts[-1]]), 1)
+        # the first pair of a batch is its longest; each rank takes as many pairs as fit
+        cuts.append(min(cuts[-1] + max(batch_tokens // longest, 1) * world_size, len(lengths)))
+    return np.asarray(cuts)

@@ -1,0 +1,129 @@
+"""Exported models answer as the trained one does: from a folder, as ONNX, as a torch.export program."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import train_tiny
+from torch.testing import assert_close
+
+from fna_lightning.checkpoint import load_task
+from fna_lightning.cli import main
+from fna_lightning.shipped import deviations
+
+hub = pytest.importorskip("fna_lightning.integrations.hub", reason="needs the extra `export`")
+LENGTHS = (1, 17, 512)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_tiny(tmp_path_factory.mktemp("run"), config="reviews_fna.yaml")
+
+
+@pytest.fixture(scope="module")
+def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnxscript", reason="needs the extra `export`")
+    folder = tmp_path_factory.mktemp("published") / "model"
+    assert main(["export", str(trained), str(folder), "--onnx", "--program"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(trained: Path) -> torch.nn.Module:
+    return load_task(trained)
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> torch.nn.Module:
+    return torch.export.load(folder / "model.pt2").module()
+
+
+def batch(length: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    lengths = torch.randint(1, length + 1, (size,), generator=generator)
+    lengths[0] = length
+    return torch.randint(1, 60, (size, length), generator=generator), lengths
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("size", [1, 3])
+def test_onnx_answers_the_same(task: torch.nn.Module, folder: Path, length: int, size: int) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="needs the extra `export`")
+    session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    tokens, lengths = batch(length, size)
+    (got,) = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+    with torch.no_grad():
+        assert_close(torch.from_numpy(got), task(tokens, lengths), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_program_answers_the_same(task: torch.nn.Module, program: torch.nn.Module, length: int, size: int) -> None:
+    tokens, lengths = batch(length, size)
+    with torch.no_grad():
+        assert_close(program(tokens, lengths), task(tokens, lengths), rtol=0, atol=1e-5)
+    # nothing of this package is in it
+    assert not any("fna_lightning" in str(node.target) for node in program.graph.nodes)
+
+
+def test_the_folder_loads_without_the_checkpoint(task: torch.nn.Module, folder: Path) -> None:
+    model = hub.PublishedModel.from_pretrained(folder)
+    tokens, lengths = batch(17, 3)
+    with torch.no_grad():
+        assert_close(model(tokens, lengths), task(tokens, lengths), rtol=0, atol=0)
+    (answer,) = model.classify(["the plot was gripping"])
+    assert answer["label"] in model.codec.class_names
+    assert 0.0 < answer["probability"] <= 1.0
+
+
+def test_the_card_says_what_the_run_recorded(trained: Path, folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    results = json.loads((trained.parents[1] / "results.json").read_text())
+    assert "# reviews_fna" in card
+    assert "alpha = 1.2" in card
+    assert f"| val/accuracy | {results['fit']['metrics']['val/accuracy']:.4f} |" in card
+    assert "None recorded for this configuration." in card
+    about = {"config": "imdb_fna", "deviations": deviations("imdb_fna.yaml")}
+    recipe = hub.PublishedModel.from_pretrained(folder).recipe
+    card = hub.PublishedModel(recipe=recipe, about=about).generate_model_card().content
+    assert len(about["deviations"]) > 1
+    assert all(f"- {one}" in card for one in about["deviations"])
+    assert "The run recorded none." in card
+
+
+def test_push_sends_the_folder_and_it_comes_back(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub is a folder here: what is uploaded must be enough to load."""
+    import huggingface_hub
+
+    sent: dict[str, Any] = {}
+
+    def create_repo(self: Any, repo_id: str, **_: Any) -> Any:
+        sent["repo"] = repo_id
+        return type("Repo", (), {"repo_id": repo_id})
+
+    def upload_folder(self: Any, *, folder_path: str, **_: Any) -> str:
+        shutil.copytree(folder_path, tmp_path / "hub")
+        return "sent"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    model = hub.PublishedModel.from_pretrained(folder)
+    model.push_to_hub("someone/fna")
+    assert sent["repo"] == "someone/fna"
+    back = hub.PublishedModel.from_pretrained(tmp_path / "hub")
+    tokens, lengths = batch(17, 2)
+    with torch.no_grad():
+        assert_close(back(tokens, lengths), model(tokens, lengths), rtol=0, atol=0)
+
+
+def test_mistakes_are_one_sentence(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years")
+    assert main(["export", str(trained), str(tmp_path / "full")]) == 2
+    assert "is there already and not an empty folder; give a new one" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "none.ckpt"), str(tmp_path / "new")]) == 2
+    assert "no checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

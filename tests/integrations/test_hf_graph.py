@@ -1,0 +1,117 @@
+"""Attention as a graph in transformers models: `analyze hf:FOLDER`, and the callbacks while one trains."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+from torchmetrics import MetricCollection
+
+tf = pytest.importorskip("transformers", reason="needs the extra `hf`")
+
+from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: E402
+
+from fna_lightning.callbacks import AttentionGraph  # noqa: E402
+from fna_lightning.cli import main  # noqa: E402
+from fna_lightning.graph import spectral_gap  # noqa: E402
+from fna_lightning.integrations import hf  # noqa: E402
+from fna_lightning.task import Task  # noqa: E402
+
+from hf_models import inputs, tiny  # noqa: E402
+
+WORDS = ["the", "plot", "was", "not", "what", "i", "call", "gripping", "a", "film", "to", "remember"]
+
+
+def save(model: Any, folder: Path) -> str:
+    """Write the model and a tokenizer of few words as transformers does."""
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[CLS]", "[UNK]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 1)])
+    tf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    model.save_pretrained(folder)
+    return f"hf:{folder}"
+
+
+def analyze(folder: Path, *words: str) -> dict[str, Any]:
+    text = "the plot was not what i call gripping"
+    assert main(["analyze", *words, "--text", text, "--out", str(folder)]) == 0
+    assert (folder / "index.html").stat().st_size > 10_000
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_a_model_is_analysed_beside_its_dot_product_twin(tmp_path: Path) -> None:
+    fna = save(hf.enable(tiny("bert"), 1.2, 1.5), tmp_path / "fna")
+    plain = save(tiny("bert"), tmp_path / "plain")
+    said = analyze(tmp_path / "out", fna, "--against", plain)
+    assert [one["label"] for one in said["models"]] == ["fna", "plain"]
+    assert "Fractional(alpha=1.2, kappa=1.5" in said["models"][0]["attention"]
+    assert "DotProduct" in said["models"][1]["attention"]
+    (example,) = said["examples"]
+    assert example["words"] == ["[CLS]", "the", "plot", "was", "not", "what", "i", "call", "gripping"]
+    assert [len(one["heads"]) for one in example["models"]] == [8, 8]
+    # the twin's first layer, from transformers' own weights
+    model = tf.BertForSequenceClassification.from_pretrained(tmp_path / "plain", attn_implementation="eager").eval()
+    ids = torch.tensor([[1, *range(3, 11)]])
+    with torch.no_grad():
+        out = model(ids, output_attentions=True)
+    gaps = spectral_gap(out.attentions[0].double())[0]
+    for head, gap in zip(example["models"][1]["heads"], gaps.tolist(), strict=False):
+        assert head["measures"]["spectral_gap"] == pytest.approx(gap, abs=1e-4)
+    best = out.logits.softmax(-1).max().item()
+    assert example["models"][1]["probability"] == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("gpt2", 2), ("t5", 2)])
+def test_language_models_and_encoders_are_analysed_too(name: str, layers: int, tmp_path: Path) -> None:
+    said = analyze(tmp_path / "out", save(hf.enable(tiny(name), 1.2, 1.5), tmp_path / name))
+    (example,) = said["examples"]
+    assert len(example["models"][0]["heads"]) == 4 * layers
+
+
+def test_what_cannot_be_opened_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", f"hf:{tmp_path}", "--text", "a film"]) == 2
+    assert "cannot be opened" in (said := capsys.readouterr().err)
+    assert "give a folder that model.save_pretrained and tokenizer.save_pretrained wrote" in said
+    folder = save(hf.enable(tiny("bert"), 1.2, 1.5), tmp_path / "bert")
+    assert main(["analyze", folder]) == 2
+    assert "give texts by --text" in capsys.readouterr().err
+
+
+class BertTask(Task):
+    """Somebody's Lightning task around a transformers model."""
+
+    def __init__(self) -> None:
+        super().__init__(MetricCollection({}))
+        self.bert = hf.enable(tiny("bert"), 1.2, 1.5)
+
+    def loss(self, batch: dict[str, Tensor], stage: str) -> Tensor:
+        logits = self.bert(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        return F.cross_entropy(logits, batch["input_ids"][:, 0] % 3)
+
+    def batch_size(self, batch: dict[str, Tensor]) -> int:
+        return len(batch["input_ids"])
+
+    def probe(self, batch: dict[str, Tensor], max_length: int | None = None) -> dict[str, Tensor]:
+        cut = {name: one[:, :max_length] for name, one in batch.items()}
+        self.bert(**cut)
+        return {"": cut["attention_mask"].sum(-1)}
+
+
+def test_the_callback_watches_a_transformers_model(tmp_path: Path) -> None:
+    batch = inputs("bert", (9, 5, 7, 6))
+    rows = [{name: batch[name][row] for name in ("input_ids", "attention_mask")} for row in range(4)]
+    loader = DataLoader(rows, batch_size=2)
+    options: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = L.Trainer(
+        max_epochs=1, callbacks=[AttentionGraph(figures=False)], enable_checkpointing=False,
+        default_root_dir=tmp_path, accelerator="cpu", **options,
+    )  # fmt: skip
+    trainer.fit(BertTask(), loader, loader)
+    assert 0.0 < trainer.callback_metrics["attention/spectral_gap"].item() <= 1.0
+    assert "attention/mean_hops" in trainer.callback_metrics

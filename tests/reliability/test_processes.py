@@ -1,0 +1,189 @@
+"""Several processes are one: the same losses, the same test scores, every example once; one that dies ends all."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from fna_lightning.cli import main
+from fna_lightning.errors import UsageError
+from fna_lightning.run_folder import RUN_DIR_VARIABLE
+from fna_lightning.sharding import share
+
+# the embedded data of every task; the last batch is shared unequally
+TASKS = {
+    "text": [
+        *("--config", "reviews_dp.yaml", "--data.train_size=91", "--data.eval_size=33", "--data.longest=40"),
+        *("--model.encoder.dim=16", "--model.encoder.hidden=16"),
+    ],
+    # plain patches: the batch norm of the convolutional tokeniser sees the images of its own process only
+    "images": [
+        *("--config", "digits_dp.yaml", "--model.tokens=Patches", "--model.tokens.patch=2"),
+        *("--model.encoder.dim=16", "--model.encoder.hidden=16"),
+    ],
+    "translation": [
+        *("--config", "numbers_dp.yaml", "--data.train_size=91", "--data.eval_size=33"),
+        *("--model.network.dim=16", "--model.network.hidden=16", "--model.network.depth=1"),
+    ],
+}
+# (setting, a batch of one process, of each of two, steps of two epochs); pairs of any length up to 16 share evenly
+BATCHES = {
+    "text": ("batch_size", 12, 6, 16),
+    "images": ("batch_size", 322, 161, 10),
+    "translation": ("batch_tokens", 1441440, 720720, 2),
+}
+COMMON = [
+    *("--trainer.max_epochs=2", "--trainer.log_every_n_steps=1", "--trainer.accelerator=cpu"),
+    *("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"),
+]
+CLI = [sys.executable, "-m", "fna_lightning.cli"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", RUN_DIR_VARIABLE: "", **more}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def losses(folder: Path) -> list[float]:
+    with (folder / "metrics.csv").open() as file:
+        return [float(row["train/loss_step"]) for row in csv.DictReader(file) if row["train/loss_step"]]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [*TASKS[task], *COMMON]
+    setting, whole, share, steps = BATCHES[task]
+    port = free_port()
+    hosts = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={number}"),
+                *("--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"),
+                *("-m", "fna_lightning.cli", "fit", *arguments, f"--data.{setting}={share}"),
+                "--trainer.strategy=ddp",
+                *("--trainer.num_nodes=2", "--trainer.devices=1", f"--trainer.default_root_dir={tmp_path / 'two'}"),
+            ],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    # while the hosts start
+    one = tmp_path / "one/version_0"
+    one.mkdir(parents=True)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(one))
+    assert main(["fit", *arguments, f"--data.{setting}={whole}"]) == 0
+    best = one / "checkpoints/best.ckpt"
+    assert main(["test", f"--config={one / 'config.yaml'}", f"--ckpt_path={best}"]) == 0
+    tested = json.loads((one / "results.json").read_text())
+
+    said = [host.communicate(timeout=500)[0] for host in hosts]
+    assert [host.returncode for host in hosts] == [0, 0], "\n".join(said)
+    (two,) = tmp_path.glob("two/*/version_*")
+    assert json.loads((two / "results.json").read_text())["fit"]["step_size"] == {
+        **tested["fit"]["step_size"],
+        "batch_size": share if setting == "batch_size" else None,
+        "processes": 2,
+    }
+    assert len(losses(one)) == steps
+    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
+
+    # the same checkpoint tested by two processes of one host; a sample twice or missing would change the score
+    (two / "checkpoints/best.ckpt").write_bytes(best.read_bytes())
+    more = ["--trainer.devices=2", "--trainer.strategy=ddp", f"--ckpt_path={two / 'checkpoints/best.ckpt'}"]
+    config = f"--config={two / 'config.yaml'}"
+    command = [*CLI, "test", config, "--trainer.num_nodes=1", f"--data.{setting}={share}", *more]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    again = json.loads((two / "results.json").read_text())["test"]["metrics"]
+    for name, value in tested["test"]["metrics"].items():
+        assert again[name] == (pytest.approx(value, abs=1e-6) if "loss" in name else value)
+
+
+def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
+    command = [*CLI, "fit", *TASKS["text"], *COMMON, "--trainer.max_epochs=9999", "--data.batch_size=6"]
+    command += ["--trainer.devices=2", "--trainer.strategy=ddp", f"--trainer.default_root_dir={tmp_path}"]
+    run = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + 400
+        while not list(tmp_path.glob("*/*/checkpoints/last.ckpt")):
+            assert run.poll() is None, run.stdout.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        (other,) = map(int, Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split())
+        os.kill(other, signal.SIGKILL)
+        said, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode not in (0, None)
+    assert "another process of this run has ended or cannot be reached" in said
+    assert "Traceback" not in said
+
+
+@given(
+    count=st.integers(0, 200),
+    batch_size=st.integers(1, 16),
+    world=st.integers(2, 5),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+)
+def test_a_plain_loader_is_shared(count: int, batch_size: int, world: int, shuffle: bool, drop_last: bool) -> None:
+    data = TensorDataset(torch.arange(count))
+    if count < world:
+        return
+    loaders = [
+        share(
+            DataLoader(data, batch_size, shuffle=shuffle, drop_last=drop_last),
+            "it",
+            seed=3,
+            rank=rank,
+            world_size=world,
+        )
+        for rank in range(world)
+    ]
+    batches = [[batch[0].tolist() for batch in loader] for loader in loaders]
+    assert [len(loader) for loader in loaders] == [len(mine) for mine in batches]
+    seen = [index for mine in batches for batch in mine for index in batch]
+    assert len(set(seen)) == len(seen)
+    if not shuffle and not drop_last:
+        assert sorted(seen) == list(range(count))
+    if shuffle:
+        assert len({len(mine) for mine in batches}) == 1
+        assert count - len(seen) < (batch_size * world if drop_last else world)
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> object:
+        return iter(range(5))
+
+
+@pytest.mark.parametrize(
+    ("loader", "words"),
+    [
+        (DataLoader(Endless()), "an IterableDataset cannot be shared from outside"),
+        (DataLoader(range(9), sampler=WeightedRandomSampler([1.0] * 9, 9)), "its sampler cannot be shared"),
+        (DataLoader(range(1)), "has 1 examples for 2 processes"),
+    ],
+)
+def test_what_cannot_be_shared(loader: DataLoader, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        share(loader, "MyData.train_dataloader", seed=0, rank=0, world_size=2)

@@ -1,0 +1,172 @@
+"""Files from strangers run nothing: not checkpoints, not recipes, not configurations, not texts in a report."""
+
+import io
+import pickle
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_runs import train_tiny
+
+from fna_lightning.checkpoint import load_task, read_checkpoint
+from fna_lightning.cli import main
+from fna_lightning.errors import UsageError
+from fna_lightning.report.page import embed
+from fna_lightning.safetensors_io import export_weights, import_weights
+
+
+class Malicious:
+    """Runs a program when it is unpickled."""
+
+    def __init__(self, trap: Path) -> None:
+        self.trap = trap
+
+    def __reduce__(self) -> Any:
+        return (open, (str(self.trap), "w"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a run of one epoch, trained without a network."""
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FNA_RUN_DIR", "")
+        patch.setattr(socket, "create_connection", _no_network)
+        patch.setattr(socket.socket, "connect", _no_network)
+        patch.setattr(socket, "getaddrinfo", _no_network)
+        return train_tiny(folder, "--trainer.callbacks=[]")
+
+
+def _no_network(*args: object, **kwargs: object) -> None:
+    raise AssertionError(f"a network call: {args}")
+
+
+def test_a_run_on_embedded_data_makes_no_network_call(checkpoint: Path) -> None:
+    assert read_checkpoint(checkpoint)["global_step"] > 0
+
+
+@pytest.mark.parametrize("where", ["whole", "inside"])
+def test_a_malicious_pickle_is_refused(where: str, checkpoint: Path, tmp_path: Path) -> None:
+    trap, bad = tmp_path / "trap", tmp_path / "bad.ckpt"
+    if where == "whole":
+        bad.write_bytes(pickle.dumps(Malicious(trap)))
+    else:
+        torch.save({**read_checkpoint(checkpoint), "callbacks": {"x": Malicious(trap)}}, bad)
+    config = str(checkpoint.parents[1] / "config.yaml")
+    with pytest.raises(UsageError, match="is not a checkpoint this program can trust or read"):
+        read_checkpoint(bad)
+    assert main(["test", "--config", config, f"--ckpt_path={bad}"]) == 2
+    assert main(["fit", "--config", config, f"--ckpt_path={bad}"]) == 2
+    assert main(["classify", str(bad), "text"]) == 2
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("key", ["_instantiator", "_class_path"])
+def test_hyper_parameters_that_name_code_run_nothing(key: str, checkpoint: Path, tmp_path: Path) -> None:
+    # Lightning up to 2.6.5 imported and called what these name
+    bad = tmp_path / "bad.ckpt"
+    trap = tmp_path / "trap"
+    payload = {key: "os.mkdir", "_class_path": "os.mkdir", "_instantiator": "os.mkdir", "path": str(trap)}
+    torch.save(
+        {**read_checkpoint(checkpoint), "hyper_parameters": payload, "datamodule_hyper_parameters": payload}, bad
+    )
+    config = str(checkpoint.parents[1] / "config.yaml")
+    load_task(bad)
+    assert main(["test", "--config", config, f"--ckpt_path={bad}", "--trainer.logger=false"]) in (0, 2)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"class_path": "os.mkdir", "init_args": {"path": "TRAP"}},
+        {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "TRAP"]}},
+        {"class_path": "TextClassification", "init_args": {"attention": {"class_path": "os.mkdir"}}},
+        {"class_path": "TextClassification", "init_args": {"optimizer": {"class_path": "os.system"}}},
+    ],
+    ids=lambda recipe: str(recipe)[:60],
+)
+def test_a_recipe_makes_tasks_only(recipe: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+    bad, trap = tmp_path / "bad.ckpt", tmp_path / "trap"
+    said = repr(recipe).replace("TRAP", str(trap))
+    torch.save({**read_checkpoint(checkpoint), "recipe": eval(said)}, bad)
+    with pytest.raises(UsageError, match="the recipe of this checkpoint cannot be built"):
+        load_task(bad)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.mkdir ['TRAP']",
+        "trainer: !!python/object/new:os.mkdir ['TRAP']",
+        "model: !!python/name:os.system",
+        "data:\n  class_path: os.mkdir\n  init_args: {path: TRAP}",
+        "trainer:\n  callbacks:\n  - class_path: os.mkdir\n    init_args: {path: TRAP}",
+    ],
+)
+def test_a_configuration_runs_no_code(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trap, config = tmp_path / "trap", tmp_path / "bad.yaml"
+    config.write_text(text.replace("TRAP", str(trap)))
+    assert main(["fit", "--config", str(config)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("address", ["https://example.org/a.ckpt", "s3://bucket/a.ckpt", "hf://a/b.ckpt"])
+def test_an_address_is_no_checkpoint(
+    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(socket.socket, "connect", _no_network)
+    monkeypatch.chdir(tmp_path)
+    for argv in (["classify", address, "x"], ["test", "--config=reviews_dp.yaml", f"--ckpt_path={address}"]):
+        assert main(argv) == 2
+        assert f"a checkpoint must be a file, got the address {address}; download it first" in capsys.readouterr().err
+
+
+def test_safetensors_there_and_back(checkpoint: Path, tmp_path: Path) -> None:
+    path = export_weights(checkpoint, tmp_path / "weights.safetensors")
+    task, again = load_task(checkpoint), import_weights(path)
+    assert type(again) is type(task)
+    assert again.recipe == task.recipe
+    tokens, lengths = torch.randint(2, 50, (3, 7)), torch.tensor([7, 5, 1])
+    assert torch.equal(again(tokens, lengths), task(tokens, lengths))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 64, pickle.dumps({"a": 1})])
+def test_what_is_no_safetensors_file(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="is no safetensors file that can be read"):
+        import_weights(path)
+
+
+def test_safetensors_of_strangers_name_what_is_missing(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(2)}, tmp_path / "a.safetensors")
+    with pytest.raises(UsageError, match="carries no recipe"):
+        import_weights(tmp_path / "a.safetensors")
+    with pytest.raises(UsageError, match="got the address"):
+        import_weights("https://example.org/a.safetensors")
+
+
+@pytest.mark.parametrize(
+    "text", ["</script><script>alert(1)</script>", "<!--", "\u2028", "<img src=x onerror=y>", "&lt;"]
+)
+def test_texts_in_a_report_are_data(text: str) -> None:
+    import json
+
+    embedded = embed({"words": [text]})
+    assert not set("<>&\u2028\u2029") & set(embedded)
+    assert json.loads(embedded)["words"] == [text]
+
+
+def test_a_checkpoint_holds_plain_values_only(checkpoint: Path) -> None:
+    """Everything in it passes the strict reader, whose list of allowed classes only torch itself has widened."""
+    assert {one.__module__.partition(".")[0] for one in torch.serialization.get_safe_globals()} <= {"torch"}
+    for name in ("best", "last"):
+        found = torch.load(io.BytesIO((checkpoint.parent / f"{name}.ckpt").read_bytes()), weights_only=True)
+        assert "recipe" in found

@@ -1,0 +1,213 @@
+"""The pieces: all there, exact where they are theory, and right about runs whose results are known."""
+
+import re
+
+import pytest
+import torch
+import yaml
+from fake_runs import finish
+
+from fna_lightning.errors import UsageError
+from fna_lightning.reproduction.bandwidth import WIDTHS, matched_kappa, width
+from fna_lightning.reproduction.bench import Bench
+from fna_lightning.reproduction.families import small_cells
+from fna_lightning.reproduction.pieces import (
+    all_pieces,
+    attribution,
+    chosen_pieces,
+    fig_grid,
+    fig_path,
+    fig_pretrained_pca,
+    prop_1,
+)
+from fna_lightning.reproduction.pieces.fig_pretrained_pca import components_for, explained
+from fna_lightning.reproduction.published import deviations, paper
+from fna_lightning.reproduction.scales import PAPER, SCALES, SMALL, SMOKE
+from fna_lightning.reproduction.verdict import verdict
+
+# the tables and figures of the paper, and what it does not have
+NAMES = """fig-spectrum fig-tokens prop-1 generator
+fig-grid fig-ablation fig-gap fig-diffusion-map fig-path fig-hops fig-hops-length table-imdb table-sphere
+fig-cifar table-translation fig-pretrained-pca controls attribution scoreboard"""
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    return Bench(SMALL, tmp_path / "runs", tmp_path / "piece")
+
+
+def test_every_table_and_figure_is_there() -> None:
+    assert list(all_pieces()) == NAMES.split()
+    assert list(chosen_pieces(["prop-1", "fig-grid"])) == ["prop-1", "fig-grid"]
+    with pytest.raises(UsageError, match="no piece 'fig-9'; choose from fig-spectrum"):
+        chosen_pieces(["fig-9"])
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_cells_of_every_scale_name_different_folders(scale, tmp_path) -> None:
+    cells = {cell for piece in all_pieces().values() if not piece.refusal(scale) for cell in piece.cells(scale)}
+    assert len({cell.folder(tmp_path) for cell in cells}) == len(cells)
+    assert len(cells) >= 40
+
+
+@pytest.mark.parametrize("name", ["fig-spectrum", "fig-tokens", "prop-1", "generator"])
+def test_theory_is_reproduced_at_every_scale(name, bench) -> None:
+    finding = all_pieces()[name].run(bench)
+    assert finding.rows
+    assert {row.label: verdict(row) for row in finding.rows if verdict(row) != "reproduced"} == {}
+    assert all((bench.folder / picture).stat().st_size > 3000 for picture in finding.figures)
+
+
+def test_the_proposition_fails_where_it_must() -> None:
+    attention = prop_1.Fractional(1.2)
+    assert prop_1.largest_difference(attention, 0) < 1e-14
+    assert prop_1.largest_difference(attention, 0, heads=2) > 1e-3
+    assert prop_1.largest_difference(attention, 0, orthogonal=False) > 1e-3
+
+
+def test_the_grid_beside_the_paper(bench) -> None:
+    accuracies = {"fna": (0.83, 0.84, 0.85), "la": (0.80, 0.81, 0.82), "dp": (0.83, 0.85, 0.83)}
+    for name, values in accuracies.items():
+        finish(small_cells(SMALL, name), bench.runs, values)
+    finding = fig_grid.run(bench)
+    rows = {row.label: row for row in finding.rows}
+    assert rows["FNA, Q != K, d = 8"].ours == pytest.approx(84.0)
+    assert rows["FNA, Q != K, d = 8"].half_width == pytest.approx(2.484, abs=1e-3)
+    assert verdict(rows["FNA, Q != K, d = 8"]) == "not comparable"
+    assert rows["FNA, Q != K, d = 8"].reason == "shorter training"
+    assert verdict(rows["DP, Q = K, d = 8"]) == "not run"
+    assert "has not been trained" in rows["DP, Q = K, d = 8"].reason
+    claims = {claim.label: claim for claim in finding.claims}
+    assert verdict(claims["FNA above LA, Q != K, d = 8"]) == "reproduced"
+    assert claims["FNA above LA, Q != K, d = 8"].published == pytest.approx(5.0)
+    assert verdict(claims["FNA above DP, Q != K, d = 8"]) == "differs"
+    assert verdict(claims["FNA above uniform, Q != K, d = 8"]) == "not run"
+
+
+def test_the_grid_draws_curves_over_widths(tmp_path) -> None:
+    bench = Bench(PAPER, tmp_path / "runs", tmp_path / "piece")
+    for dim in (8, 16):
+        finish(small_cells(PAPER, "fna", dim=dim), bench.runs, [0.8, 0.81, 0.82, 0.83, 0.84])
+    finding = fig_grid.run(bench)
+    rows = {row.label: row for row in finding.rows}
+    assert verdict(rows["FNA, Q != K, d = 16"]) == "differs"
+    assert "FNA, Q != K, d = 16, 2 layers" in rows
+    assert (bench.folder / "grid.png").stat().st_size > 3000
+
+
+def test_numbers_trained_as_in_the_paper_are_comparable(tmp_path) -> None:
+    bench = Bench(PAPER, tmp_path / "runs", tmp_path / "piece")
+    cells = small_cells(PAPER, "dp")
+    finish(cells, bench.runs, [0.741, 0.742, 0.740, 0.741, 0.741])
+    assert verdict(bench.row("DP", cells, 74.1, tolerance=0.3)) == "reproduced"
+    assert verdict(bench.row("DP", cells, 79.0, tolerance=0.3)) == "differs"
+
+
+def test_a_failed_run_says_what_went_wrong(bench) -> None:
+    cell = small_cells(SMALL, "fna")[0]
+    log = cell.start(bench.runs) / "log.txt"
+    log.write_text("epoch 1\n")
+    assert bench.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: has not finished"
+    log.write_text(f"epoch 1\nRuntimeError: no room in {bench.runs}/x\n")
+    assert bench.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: RuntimeError: no room in RUNS/x"
+
+
+def test_attribution_pairs_its_seeds(bench) -> None:
+    every = attribution.CHOICES["all together, Q != K"]
+    for name, values in (("fna", (0.83, 0.84)), ("dp", (0.74, 0.74)), ("uniform", (0.80, 0.81))):
+        finish(attribution.choice_cells(SMALL, name, every), bench.runs, values)
+    finding = attribution.run(bench)
+    row = next(row for row in finding.rows if row.label.endswith("Q != K"))
+    assert row.ours == pytest.approx(9.5)
+    assert row.paper == pytest.approx(9.1)
+    line = next(line for line in finding.tables[0].lines if line[0] == "all together, Q != K")
+    assert line[1] == "83.50 ± 6.35"
+    assert line[-1] == "+3.00 ± 0.00"
+
+
+def test_attribution_switches_one_thing_at_a_time() -> None:
+    base = set(attribution.choice_cells(SMALL, "fna", attribution.CHOICES[attribution.BASE])[0].overrides)
+    changed = {
+        label: set(attribution.choice_cells(SMALL, "fna", choice)[0].overrides) - base
+        for label, choice in attribution.CHOICES.items()
+    }
+    assert changed["softmax twice"] == {("model.softmax_twice", "true")}
+    assert changed["frozen random positions"] == {("model.embedding.positions", "random")}
+    assert len(changed["all together, Q = K"]) == 6
+    # the authors' code hides a token from itself for FNA and LA, not for DP
+    dp = attribution.choice_cells(SMALL, "dp", attribution.CHOICES["all together, Q = K"])[0].overrides
+    assert ("model.attention.exclude_self", "true") not in dp
+
+
+def test_the_small_scale_reuses_runs_of_the_sweep(tmp_path) -> None:
+    """The folder that `sweep --set trainer.max_epochs=5 --set ...milestones=[4] --set ...progress_bar=false` makes."""
+    cell = small_cells(SMALL, "fna", tied=True)[0]
+    assert cell.folder(tmp_path).parent.name == "imdb_small_fna_tied=true_85acc2"
+    assert cell.overrides == (("model.encoder.projection.tied", "true"),)
+
+
+def test_settings_of_every_run_have_folders_of_their_own(tmp_path) -> None:
+    other = SMALL.with_settings((("trainer.devices", "2"),))
+    (one, two) = (small_cells(scale, "fna")[0] for scale in (SMALL, other))
+    assert "--trainer.devices=2" in two.arguments()
+    assert one.folder(tmp_path) != two.folder(tmp_path)
+
+
+@pytest.mark.parametrize("by", WIDTHS)
+def test_a_gaussian_as_wide_as_fna(by) -> None:
+    kappa = matched_kappa(8, by)
+    assert width(by, 2.0, kappa, 8) == pytest.approx(width(by, 1.2, "auto", 8), rel=1e-5)
+    # wider than the paper's Gaussian, whose kappa is sqrt(8)
+    assert kappa > 1.3 * 8**0.5
+
+
+def test_related_tokens_are_two_places_of_one_word() -> None:
+    assert fig_path.related(["a", "film", "of", "a", " Film", "x"]) == (1, 4)
+    assert fig_path.related(["a", "b", "c"]) == (0, 2)
+
+
+def test_principal_components_of_a_plane_in_space() -> None:
+    torch.manual_seed(0)
+    points = torch.randn(100, 2) @ torch.randn(2, 7)
+    cumulative = explained(points)
+    assert cumulative[1].item() == pytest.approx(1.0)
+    assert components_for(0.999, cumulative) == 2
+
+
+def test_pretrained_embeddings_are_drawn_or_the_reason_said(bench, monkeypatch) -> None:
+    torch.manual_seed(0)
+    tables = {"x.word_embeddings.weight": torch.randn(50, 3) @ torch.randn(3, 8), "x.wpe.weight": torch.randn(20, 8)}
+    monkeypatch.setattr(fig_pretrained_pca, "load", lambda _: tables)
+    finding = fig_pretrained_pca.run(bench)
+    assert [line[-1] for line in finding.tables[0].lines[:2]] == ["3", "8"]
+
+    def nothing(name: str) -> dict:
+        raise OSError(f"no {name} here\nmore")
+
+    monkeypatch.setattr(fig_pretrained_pca, "load", nothing)
+    assert "albert-base-v2 cannot be had: no albert-base-v2 here" in fig_pretrained_pca.run(bench).not_run
+
+
+def test_the_register_is_whole() -> None:
+    keys = {"what", "paper", "code", "ours", "changes"}
+    assert len(deviations()) >= 15
+    for one in deviations():
+        assert set(one) == keys
+        assert all(isinstance(text, str) and text for text in one.values())
+    # rows that the register sends people to
+    for label in re.findall(r'row "([^"]+)"', yaml.safe_dump(deviations(), width=10_000)):
+        assert label in attribution.CHOICES
+
+
+def test_the_papers_values_are_complete() -> None:
+    assert set(paper()) == {"spectrum", "tokens", "grid", "imdb", "sphere", "cifar", "translation", "graph"}
+    assert all(len(values) == 4 for side in ("tied", "untied") for values in paper()["grid"][side].values())
+
+
+def test_smoke_trains_on_embedded_data_only() -> None:
+    for piece in all_pieces().values():
+        for cell in piece.cells(SMOKE) if not piece.refusal(SMOKE) else []:
+            embedded = (
+                dict(cell.fixed).get("data") == "ReviewData" or "digits" in cell.config or "numbers" in cell.config
+            )
+            assert embedded, cell.label

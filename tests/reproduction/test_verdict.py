@@ -1,0 +1,48 @@
+"""The rule of verdicts, on both sides of every edge."""
+
+import math
+
+import pytest
+
+from fna_lightning.reproduction.piece import Claim, Finding, Row, Table
+from fna_lightning.reproduction.verdict import difference, verdict
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (Row("a", 83.0, 83.2, tolerance=0.3), "reproduced"),
+        (Row("a", 82.8, 83.2, tolerance=0.3), "differs"),
+        (Row("a", 82.8, 83.2, half_width=0.2, seeds=3, tolerance=0.3), "reproduced"),
+        (Row("a", 0.97, (0.88, 0.98)), "reproduced"),
+        (Row("a", 0.99, (0.88, 0.98)), "differs"),
+        (Row("a", 83.2, 83.2, seeds=1), "not comparable"),
+        (Row("a", 83.2, 83.2, half_width=0.1, seeds=3, comparable=False), "not comparable"),
+        (Row("a", 83.2), "not comparable"),
+        (Row("a", None, 83.2, reason="failed"), "not run"),
+        (Row("a", math.nan, 83.2), "not run"),
+        (Row("a", 1.19, 1.16, tolerance=0.03), "reproduced"),
+        (Row("a", 1.1901, 1.16, tolerance=0.03), "differs"),
+        (Claim("a", 2.0, 1.9, 3), "reproduced"),
+        (Claim("a", 2.0, 2.0, 3), "differs"),
+        (Claim("a", -2.0, 0.1, 3), "differs"),
+        (Claim("a", 2.0, None, 1), "not comparable"),
+        (Claim("a", 2.0, 0.1, 3, comparable=False), "not comparable"),
+        (Claim("a"), "not run"),
+    ],
+)
+def test_the_rule(row, said) -> None:
+    assert verdict(row) == said
+
+
+def test_differences_to_a_range_count_from_its_nearer_end() -> None:
+    assert difference(Row("a", 5.0, (1.0, 3.0))) == 2.0
+    assert difference(Row("a", 0.0, (1.0, 3.0))) == -1.0
+    assert difference(Row("a", 2.0, (1.0, 3.0))) == 0.0
+
+
+def test_a_finding_survives_its_state() -> None:
+    finding = Finding(
+        [Row("a", 1.0, (0.0, 2.0))], [Claim("b", 1.0)], [Table("t", ["x"], [["1"]])], {"f.png": "c"}, ["n"]
+    )
+    assert Finding.of(finding.state()) == finding
