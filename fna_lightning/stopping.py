@@ -25,6 +25,9 @@ class StoppedError(BaseException):
 class StopRequest:
     """Remembers the first signal; the second one ends the run at once."""
 
+    # whether any run of this process has been asked
+    heard = False
+
     def __init__(self) -> None:
         self.number = 0
 
@@ -39,6 +42,7 @@ class StopRequest:
         if self.number:
             raise StoppedError(number)
         self.number = number
+        StopRequest.heard = True
 
 
 @contextlib.contextmanager

@@ -19,21 +19,20 @@ Examples:
 
 import argparse
 import json
-import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fna_lightning.commands.sweep import run_cells
-from fna_lightning.console import wide_console
+from fna_lightning.console import progress_bar, wide_console
 from fna_lightning.errors import UsageError
-from fna_lightning.grid import Cell, parse_setting, parse_shard
+from fna_lightning.grid import parse_setting, parse_shard
+from fna_lightning.stopping import stop_by_signal
+from fna_lightning.workers import run_jobs
 
 if TYPE_CHECKING:
     from fna_lightning.reproduction.piece import Piece
@@ -56,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write report.json here too")
 
 
+@stop_by_signal()
 def run(args: argparse.Namespace) -> int:
     """Run what is not finished and write the page."""
     from fna_lightning.reproduction.pieces import chosen_pieces
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         todo = [cell for cell in cells[part - 1 :: parts] if not cell.finished(runs)]
         console.print(f"{len(cells)} runs in {runs}, {len(todo)} to do here", highlight=False)
         if todo and not args.no_train:
-            failed += train(todo, runs, args.workers, console)
+            failed += run_cells(todo, runs, args.workers, console)
             write()
         failed += run_pieces([name for name in pieces if needed[name]], pieces, scale, out, runs, args.workers, console)
     finally:
@@ -91,16 +91,6 @@ def run(args: argparse.Namespace) -> int:
     show(report, console)
     console.print(f"open {out / 'report.html'} in a browser; the same in report.md and report.json", highlight=False)
     return 1 if failed else 0
-
-
-def train(todo: list[Cell], runs: Path, workers: int, console: Console) -> int:
-    """Train what is to do and return how much failed; the pieces say why."""
-    try:
-        return run_cells(todo, runs, workers, console)
-    except BrokenExecutor as error:
-        # a run that ended its whole process, as one out of memory does
-        console.print(f"a run ended without a word: {error}", highlight=False)
-        return 1
 
 
 def run_pieces(
@@ -117,37 +107,21 @@ def run_pieces(
 
     todo = [name for name in names if not is_done(pieces[name], scale, out, runs)]
     broken = 0
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(TextColumn("{task.description}"), *columns, console=console) as bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("pieces", total=len(todo))
 
-        def note(name: str, error: str) -> None:
+        def note(number: int, error: str | None) -> None:
             nonlocal broken
             broken += bool(error)
-            console.print(f"{name}: {f'broken: {error}' if error else 'done'}", highlight=False)
+            console.print(f"{todo[number]}: {f'broken: {error}' if error else 'done'}", highlight=False)
             bar.advance(task)
 
         if workers == 1 or len(todo) < 2:
-            for name in todo:
-                note(name, run_piece(name, scale, out, runs))
-            return broken
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(todo)), mp_context=context, initializer=_one_thread) as pool:
-            futures = {pool.submit(run_piece, name, scale, out, runs): name for name in todo}
-            try:
-                for future in as_completed(futures):
-                    problem = future.exception()
-                    note(futures[future], f"{type(problem).__name__}: {problem}" if problem else future.result())
-            except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            for number, name in enumerate(todo):
+                note(number, run_piece(name, scale, out, runs))
+        else:
+            run_jobs(run_piece, [(name, scale, out, runs) for name in todo], note, workers=workers, threads=1)
     return broken
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def page_writer(

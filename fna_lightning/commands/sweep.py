@@ -12,22 +12,21 @@ Examples:
 import argparse
 import contextlib
 import json
-import multiprocessing
 import os
 import shlex
 import traceback
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fna_lightning.commands.sweep_markdown import publish, read_published
 from fna_lightning.commands.sweep_report import write_report
-from fna_lightning.console import wide_console
+from fna_lightning.console import progress_bar, wide_console
 from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
 from fna_lightning.run_folder import RUN_DIR_VARIABLE, read_results
 from fna_lightning.shipped import resolve_config
+from fna_lightning.stopping import stop_by_signal
+from fna_lightning.workers import run_jobs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--publish", type=Path, metavar="NAME", help="copy the page to NAME.md, .json, .png")
 
 
+@stop_by_signal()
 def run(args: argparse.Namespace) -> int:
     """Run what is not finished, then print and write the comparison of all that is."""
     if args.seeds < 1 or args.workers < 1:
@@ -92,41 +92,27 @@ def command_line(args: argparse.Namespace) -> str:
 def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> int:
     """Run cells, each in a process of its own, and return how many failed."""
     failed = 0
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    context = multiprocessing.get_context("spawn")
-    with bar, ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
+    with progress_bar(console) as bar:
         task = bar.add_task("runs", total=len(todo))
+
+        def note(number: int, error: str | None) -> None:
+            nonlocal failed
+            cell = todo[number]
+            failed += error is not None
+            said = error or f"{read_results(cell.folder(root))['test']['metrics']}"
+            console.print(f"{cell.label} seed {cell.seed}: {said}", highlight=False)
+            bar.advance(task)
+
         # workers share the cores; a single one leaves the choice to PyTorch
         threads = max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
-        futures = {pool.submit(run_cell, cell, root, threads): cell for cell in todo}
-        try:
-            for future in as_completed(futures):
-                cell, error = futures[future], future.result()
-                failed += error is not None
-                said = error or f"{read_results(cell.folder(root))['test']['metrics']}"
-                console.print(f"{cell.label} seed {cell.seed}: {said}", highlight=False)
-                bar.advance(task)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        run_jobs(run_cell, [(cell, root) for cell in todo], note, workers=workers, threads=threads, fresh=True)
     return failed
 
 
-def run_cell(cell: Cell, root: Path, threads: int | None = None) -> str | None:
+def run_cell(cell: Cell, root: Path) -> str | None:
     """Train and test one cell, its output in log.txt of its folder; return what went wrong, if anything."""
-    import torch
-
     from fna_lightning.cli import main
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     folder = cell.start(root)
     os.environ[RUN_DIR_VARIABLE] = str(folder)
     with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
