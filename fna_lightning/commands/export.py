@@ -28,15 +28,14 @@ def run(args: argparse.Namespace) -> int:
     if args.folder.exists() and (not args.folder.is_dir() or any(args.folder.iterdir())):
         raise UsageError(f"{args.folder} is there already and not an empty folder; give a new one, or empty it")
     from fna_lightning.checkpoint import read_checkpoint
+    from fna_lightning.codec import TextCodec
 
-    checkpoint = read_checkpoint(args.checkpoint)
-    codec = checkpoint.get("codec")
-    if (args.onnx or args.program) and codec is None:
+    model = published(read_checkpoint(args.checkpoint), args.checkpoint)
+    if (args.onnx or args.program) and not isinstance(model.codec, TextCodec):
         raise UsageError(
             f"{args.checkpoint} is no text classifier, and only those are written as programs; leave --onnx and "
             "--program out"
         )
-    model = published(checkpoint, args.checkpoint)
     model.save_pretrained(args.folder)
     written = ["model.safetensors", "config.json", "README.md"]
     if args.onnx:

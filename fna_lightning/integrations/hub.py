@@ -3,7 +3,9 @@
 The same folder goes to the Hugging Face hub (``push_to_hub``) and comes back (``from_pretrained``).
 """
 
-from typing import Any
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self
 
 from torch import nn
 
@@ -17,7 +19,13 @@ except ModuleNotFoundError as error:
 from fna_lightning.checkpoint import build_task
 from fna_lightning.classifying import classify
 from fna_lightning.codec import TextCodec
+from fna_lightning.errors import UsageError
+from fna_lightning.image_codec import ImageCodec
 from fna_lightning.integrations.model_card import model_card
+from fna_lightning.integrations.published_folder import CONFIG, find_folder, load_weights, read_config
+from fna_lightning.translation_codec import TranslationCodec
+
+CODECS = (TextCodec, ImageCodec, TranslationCodec)
 
 
 class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightning", tags=["fractional-attention"]):
@@ -25,7 +33,7 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
 
     Args:
         recipe: the task's configuration, as its checkpoint carries it.
-        codec: how a text becomes token ids, as the checkpoint carries it; None for other tasks.
+        codec: how texts or pictures become tensors, as the checkpoint carries it; None for a task without one.
         about: what the model card says of its training: config, results, deviations, versions.
 
     Example:
@@ -39,8 +47,25 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         self.task = build_task(recipe)
         self.task.recipe = recipe
         self.recipe = recipe
-        self.codec = None if codec is None else TextCodec(**codec)
+        self.codec = _codec(codec)
         self.about = about or {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """Return the model of a folder or of the hub, in evaluation mode, on the CPU; nothing stored in it is run.
+
+        Args:
+            pretrained_model_name_or_path: a folder that ``export`` or ``save_pretrained`` wrote, or a name on the hub.
+            options: of ``huggingface_hub.snapshot_download``, such as revision, token or local_files_only.
+        """
+        folder = find_folder(pretrained_model_name_or_path, **options)
+        config = read_config(folder)
+        try:
+            model = cls(**config)
+        except UsageError as error:
+            raise UsageError(f"{folder / CONFIG} cannot be built: {error}; export the model again") from error
+        load_weights(model, folder)
+        return model.eval()
 
     def forward(self, *inputs: Any) -> Any:
         """Run the task's model."""
@@ -48,7 +73,7 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
 
     def classify(self, texts: list[str]) -> list[dict[str, Any]]:
         """Return label and probability of each text."""
-        if self.codec is None:
+        if not isinstance(self.codec, TextCodec):
             raise ValueError(f"{type(self.task).__name__} is no text classifier: call the model with its own inputs")
         return list(classify(self.task.eval(), self.codec, texts))
 
@@ -56,3 +81,11 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         """Return the card: what the model is, how it was trained, what it reached, where it departs from the paper."""
         parameters = sum(one.numel() for one in self.parameters())
         return ModelCard(model_card(self.recipe, self.about, parameters))
+
+
+def _codec(state: Any) -> TextCodec | ImageCodec | TranslationCodec | None:
+    """Return the codec whose values these are; None if they are those of a plug-in's own."""
+    for kind in CODECS:
+        if isinstance(state, dict) and set(state) == {field.name for field in fields(kind)}:
+            return kind(**state)
+    return None

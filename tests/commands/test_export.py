@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from interrupted import COMMON, TASKS, fit
 from tiny_runs import train_tiny
 from torch.testing import assert_close
 
@@ -117,6 +118,26 @@ def test_push_sends_the_folder_and_it_comes_back(folder: Path, tmp_path: Path, m
     tokens, lengths = batch(17, 2)
     with torch.no_grad():
         assert_close(back(tokens, lengths), model(tokens, lengths), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["images", "translation"])
+def test_other_tasks_are_published_too(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, folder = tmp_path / "run/version_0", tmp_path / "published"
+    assert fit(run, monkeypatch, [*TASKS[kind], *COMMON, "--trainer.max_epochs=1"]) == 0
+    checkpoint = run / "checkpoints/best.ckpt"
+    assert main(["export", str(checkpoint), str(folder), "--onnx"]) == 2
+    assert "is no text classifier, and only those are written as programs; leave --onnx" in capsys.readouterr().err
+    assert not folder.exists()
+    assert main(["export", str(checkpoint), str(folder)]) == 0
+    model, task = hub.PublishedModel.from_pretrained(folder), load_task(checkpoint)
+    assert model.codec.state() == torch.load(checkpoint, weights_only=True)["codec"]
+    weights = task.state_dict()
+    assert weights.keys() == model.task.state_dict().keys()
+    assert all(torch.equal(value, weights[name]) for name, value in model.task.state_dict().items())
+    with pytest.raises(ValueError, match="is no text classifier: call the model with its own inputs"):
+        model.classify(["a text"])
 
 
 def test_mistakes_are_one_sentence(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

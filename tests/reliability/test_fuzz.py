@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from fna_lightning.checkpoint import read_checkpoint, task_of
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
 from fna_lightning.resuming import ResumePoint
-from fna_lightning.safetensors_io import export_weights, import_weights
 from fna_lightning.shipped import shipped_configs
 from fna_lightning.tasks.text_source import TextSource
 
@@ -102,15 +102,28 @@ def test_a_run_folder_with_a_made_up_checkpoint(
         ResumePoint.of(folder)
 
 
+@pytest.fixture(scope="module")
+def published(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published model to be damaged."""
+    pytest.importorskip("huggingface_hub", reason="needs the extra `export`")
+    folder = tmp_path_factory.mktemp("published") / "model"
+    assert main(["export", str(checkpoint), str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 @patient
 @given(data=st.data())
-def test_damaged_safetensors(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.mktemp("bad")
-    path = export_weights(checkpoint, folder / "good.safetensors")
-    bad = folder / "bad.safetensors"
-    bad.write_bytes(data.draw(damage(path.read_bytes())))
+def test_a_damaged_published_model(
+    published: Path, tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    from fna_lightning.integrations.hub import PublishedModel
+
+    folder = tmp_path_factory.mktemp("bad") / "model"
+    shutil.copytree(published, folder)
+    (folder / name).write_bytes(data.draw(damage((published / name).read_bytes())))
     with contextlib.suppress(UsageError):
-        import_weights(bad)
+        PublishedModel.from_pretrained(folder)
 
 
 def paths(tree: Any, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Files from strangers run nothing: not checkpoints, not recipes, not configurations, not texts in a report."""
 
 import io
+import json
 import pickle
 import socket
 from pathlib import Path
@@ -14,7 +15,6 @@ from fna_lightning.checkpoint import load_task, read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
 from fna_lightning.report.page import embed
-from fna_lightning.safetensors_io import export_weights, import_weights
 
 
 class Malicious:
@@ -126,39 +126,100 @@ def test_an_address_is_no_checkpoint(
         assert f"a checkpoint must be a file, got the address {address}; download it first" in capsys.readouterr().err
 
 
-def test_safetensors_there_and_back(checkpoint: Path, tmp_path: Path) -> None:
-    path = export_weights(checkpoint, tmp_path / "weights.safetensors")
-    task, again = load_task(checkpoint), import_weights(path)
-    assert type(again) is type(task)
-    assert again.recipe == task.recipe
+@pytest.fixture
+def published(checkpoint: Path, tmp_path: Path) -> Path:
+    """A folder that ``export`` wrote."""
+    pytest.importorskip("huggingface_hub", reason="needs the extra `export`")
+    folder = tmp_path / "published"
+    assert main(["export", str(checkpoint), str(folder)]) == 0
+    return folder
+
+
+def load_published(name: str | Path, **options: Any) -> Any:
+    from fna_lightning.integrations.hub import PublishedModel
+
+    return PublishedModel.from_pretrained(name, **options)
+
+
+def test_a_published_folder_there_and_back(checkpoint: Path, published: Path) -> None:
+    task, model = load_task(checkpoint), load_published(published)
+    assert type(model.task) is type(task)
+    assert model.recipe == model.task.recipe == task.recipe
+    assert not model.training
     tokens, lengths = torch.randint(2, 50, (3, 7)), torch.tensor([7, 5, 1])
-    assert torch.equal(again(tokens, lengths), task(tokens, lengths))
+    assert torch.equal(model(tokens, lengths), task(tokens, lengths))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64, pickle.dumps({"a": 1})])
-def test_what_is_no_safetensors_file(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "bad.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no safetensors file that can be read"):
-        import_weights(path)
+def test_what_is_no_safetensors_file(content: bytes, published: Path) -> None:
+    (published / "model.safetensors").write_bytes(content)
+    with pytest.raises(
+        UsageError, match=r"model\.safetensors is no safetensors file that can be read: .+; export the model again"
+    ):
+        load_published(published)
 
 
-def test_safetensors_of_strangers_name_what_is_missing(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
+@pytest.mark.parametrize("change", ["missing", "unknown", "other shape"])
+def test_published_weights_that_do_not_fit(change: str, published: Path) -> None:
+    from safetensors.torch import load_file, save_file
 
-    save_file({"a": torch.zeros(2)}, tmp_path / "a.safetensors")
-    with pytest.raises(UsageError, match="carries no recipe"):
-        import_weights(tmp_path / "a.safetensors")
-    with pytest.raises(UsageError, match="got the address"):
-        import_weights("https://example.org/a.safetensors")
+    path = published / "model.safetensors"
+    weights = load_file(path)
+    if change == "unknown":
+        weights["task.more"] = torch.zeros(2)
+    else:
+        found = weights.pop("task.head.bias")
+        weights |= {"task.head.bias": torch.zeros(len(found) + 1)} if change == "other shape" else {}
+    save_file(weights, path)
+    with pytest.raises(
+        UsageError,
+        match=r"the weights in .+ do not fit the recipe in config\.json: .*(more|bias).*; both must come from",
+    ):
+        load_published(published)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (None, r"has no config\.json; give a folder that `fna-lightning export` wrote"),
+        ("{", r"config\.json cannot be read as JSON: .+; export the model again"),
+        ("{}", r"config\.json carries no recipe: it was not written by .+; load the model with its own class"),
+        ('{"recipe": {"class_path": "os.mkdir", "init_args": {"path": "TRAP"}}}', r"cannot be built: .*os\.mkdir"),
+    ],
+)
+def test_folders_of_strangers_name_what_is_missing(config: str | None, words: str, published: Path) -> None:
+    path = published / "config.json"
+    path.unlink()
+    if config is not None:
+        path.write_text(config.replace("TRAP", str(published / "trap")))
+    with pytest.raises(UsageError, match=words):
+        load_published(published)
+    assert not (published / "trap").exists()
+
+
+def test_a_folder_without_weights(published: Path) -> None:
+    (published / "model.safetensors").rename(published / "pytorch_model.bin")
+    with pytest.raises(UsageError, match=r"has no model\.safetensors; give a folder that"):
+        load_published(published)
+
+
+def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub", reason="needs the extra `export`")
+    monkeypatch.setattr(socket.socket, "connect", _no_network)
+    address = "https://example.org/a"
+    with pytest.raises(
+        UsageError, match=f"a folder or a name on the hub, got the address {address}; download it first"
+    ):
+        load_published(address)
+    for name in (tmp_path / "none", "someone/not-downloaded-yet"):
+        with pytest.raises(UsageError, match=f"no folder '{name}', and the hub gives no model .+; give a folder that"):
+            load_published(name, cache_dir=tmp_path, local_files_only=True)
 
 
 @pytest.mark.parametrize(
     "text", ["</script><script>alert(1)</script>", "<!--", "\u2028", "<img src=x onerror=y>", "&lt;"]
 )
 def test_texts_in_a_report_are_data(text: str) -> None:
-    import json
-
     embedded = embed({"words": [text]})
     assert not set("<>&\u2028\u2029") & set(embedded)
     assert json.loads(embedded)["words"] == [text]
