@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
+from fna_lightning.epoch_batches import EpochBatches
 from fna_lightning.errors import UsageError
 
 
-class RankBatches:
+class RankBatches(EpochBatches):
     """The batches of one process of several; together they are those of one process with a larger batch.
 
     Args:
@@ -25,20 +26,10 @@ class RankBatches:
     def __init__(
         self, count: int, batch_size: int, *, shuffle: bool, drop_last: bool, seed: int, rank: int, world_size: int
     ) -> None:
+        super().__init__(shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
         self.count = count
         self.batch_size = batch_size
-        self.shuffle = shuffle
         self.drop_last = drop_last
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.epoch = 0
-        # Lightning announces the epoch to `batch_sampler.sampler`
-        self.sampler = self
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the random order of this epoch."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         full = self.batch_size * self.world_size

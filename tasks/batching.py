@@ -1,12 +1,14 @@
 """Batches of sequences of about the same length, so that little of a batch is padding."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fna_lightning.epoch_batches import EpochBatches
 
-class LengthBatches:
+
+class LengthBatches(EpochBatches):
     """A batch sampler that groups sequences of similar length; each rank takes its share of every batch.
 
     The order depends on the seed and the epoch only, so a resumed run sees what the interrupted one would have seen,
@@ -37,19 +39,9 @@ class LengthBatches:
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        super().__init__(shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
         self.lengths = np.asarray(lengths)
         self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.epoch = 0
-        # Lightning announces the epoch to `batch_sampler.sampler`
-        self.sampler = self
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the random order of this epoch."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         count, full = len(self.lengths), self.batch_size * self.world_size
@@ -60,10 +52,14 @@ class LengthBatches:
         full = self.batch_size * self.world_size
         order = self._order(full)
         batches = [order[start : start + full] for start in range(0, len(order), full)]
+        yield from self._shares(batches, np.random.default_rng([self.seed, self.epoch, 1]))
+
+    def _shares(self, batches: Sequence[NDArray[np.integer]], rng: np.random.Generator) -> Iterator[list[int]]:
+        """Yield what this rank takes of each batch, in an order drawn from ``rng`` if they are shuffled."""
         if self.shuffle:
             # a rank without a share would wait for the others' gradients for ever
             batches = [batch for batch in batches if len(batch) >= self.world_size]
-            batches = [batches[i] for i in np.random.default_rng([self.seed, self.epoch, 1]).permutation(len(batches))]
+            batches = [batches[i] for i in rng.permutation(len(batches))]
         for batch in batches:
             share = batch[self.rank :: self.world_size]
             if len(share):

@@ -53,14 +53,7 @@ class TokenBatches(LengthBatches):
         noise = rng.normal(0.0, self.NOISE, len(self.others)) if self.shuffle else 0.0
         order = np.lexsort((-(self.others + noise), -self.lengths))
         batches = [order[start:stop] for start, stop in zip(self.cuts[:-1], self.cuts[1:], strict=True)]
-        if self.shuffle:
-            # a rank without a share would wait for the others' gradients for ever
-            batches = [batch for batch in batches if len(batch) >= self.world_size]
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-        for batch in batches:
-            share = batch[self.rank :: self.world_size]
-            if len(share):
-                yield share.tolist()
+        yield from self._shares(batches, rng)
 
 
 def cut(lengths: NDArray[np.integer], batch_tokens: int, world_size: int) -> NDArray[np.integer]:
