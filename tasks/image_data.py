@@ -1,12 +1,11 @@
 """What every image classification data set shares: one array of pixels, batches, and what a model must know of them."""
 
-import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from fna_lightning.image_codec import ImageCodec
 from fna_lightning.tasks.batching import LengthBatches
 from fna_lightning.tasks.image_folder import read_folder
+from fna_lightning.tasks.split_data import SplitData
 
 
 class ImageBatch(NamedTuple):
@@ -65,7 +65,7 @@ def join(batches: ImageBatch | list[ImageBatch]) -> ImageBatch:
     return ImageBatch(torch.cat(images), torch.cat(labels))
 
 
-class ImageData(L.LightningDataModule, ABC):
+class ImageData(SplitData[Images]):
     """An image classification data set.
 
     A subclass says how large its images are and how many classes there are, as soon as it is constructed, and hands
@@ -78,21 +78,16 @@ class ImageData(L.LightningDataModule, ABC):
     """
 
     def __init__(self, *, batch_size: int = 64, num_workers: int = 0, predict_folder: str | None = None) -> None:
-        super().__init__()
+        super().__init__(num_workers=num_workers)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.batch_size = batch_size
-        self.num_workers = num_workers
         self.predict_folder = predict_folder
 
     @property
     @abstractmethod
     def codec(self) -> ImageCodec:
         """How a picture becomes pixels and a class number a name; the checkpoints of a task carry it."""
-
-    @abstractmethod
-    def split(self, name: str) -> Images:
-        """Return the split "train", "val" or "test"."""
 
     @property
     def num_classes(self) -> int:
@@ -106,18 +101,9 @@ class ImageData(L.LightningDataModule, ABC):
     def image_size(self) -> int:
         return self.codec.image_size
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        return self._loader(self.split("train"), shuffle=True)
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        return self._loader(self.split("val"))
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        return self._loader(self.split("test"))
-
     def predict_dataloader(self) -> DataLoader[Any]:
         if self.predict_folder is None:
-            return self._loader(self.split("test"))
+            return super().predict_dataloader()
         pixels, _ = read_folder(Path(self.predict_folder), self.codec)
         return self._loader(Images.of(pixels, np.full(len(pixels), -1)))
 
@@ -125,17 +111,9 @@ class ImageData(L.LightningDataModule, ABC):
         """Return what the examples of ``predict`` are called: the files of its folder, if it reads one."""
         return None if self.predict_folder is None else read_folder(Path(self.predict_folder), self.codec)[1]
 
-    def _loader(self, images: Images, *, shuffle: bool = False) -> DataLoader[Any]:
-        rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-        # the seed of the run, as Lightning's own samplers take it
-        seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
+    def _batches(self, examples: Images, **share: Any) -> LengthBatches:
         # images are all of one length
-        alike = np.ones(len(images), dtype=np.int64)
-        batches = LengthBatches(alike, self.batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
-        return DataLoader(
-            images,
-            batch_sampler=batches,
-            collate_fn=join,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-        )
+        return LengthBatches(np.ones(len(examples), dtype=np.int64), self.batch_size, **share)
+
+    def _join(self) -> Callable[[Any], ImageBatch]:
+        return join

@@ -1,20 +1,20 @@
 """What every text classification data set shares: ragged token arrays, batches, and what a model must know of them."""
 
-import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from fna_lightning.codec import TextCodec
 from fna_lightning.tasks.batching import LengthBatches
+from fna_lightning.tasks.split_data import SplitData
 
 PAD = 0
 UNKNOWN = 1
@@ -69,7 +69,7 @@ def pad(examples: list[tuple[NDArray[np.integer], int]], length: int = 1) -> Tex
     return TextBatch(torch.from_numpy(padded), torch.tensor(lengths), torch.tensor([label for _, label in examples]))
 
 
-class TextData(L.LightningDataModule, ABC):
+class TextData(SplitData[Sequences]):
     """A text classification data set.
 
     A subclass says how many token ids and classes there are, as soon as it is constructed, and hands out its splits.
@@ -81,11 +81,10 @@ class TextData(L.LightningDataModule, ABC):
     """
 
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, pad_to: int = 1) -> None:
-        super().__init__()
+        super().__init__(num_workers=num_workers)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.batch_size = batch_size
-        self.num_workers = num_workers
         self.pad_to = pad_to
 
     @property
@@ -103,38 +102,12 @@ class TextData(L.LightningDataModule, ABC):
     def codec(self) -> TextCodec:
         """How a text becomes token ids and a class number a name; the checkpoints of a task carry it."""
 
-    @abstractmethod
-    def split(self, name: str) -> Sequences:
-        """Return the split "train", "val" or "test"."""
-
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        return self._loader("train", shuffle=True)
+    def _batches(self, examples: Sequences, **share: Any) -> LengthBatches:
+        return LengthBatches(examples.lengths, self.batch_size, **share)
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        return self._loader("val")
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        return self._loader("test")
-
-    def predict_dataloader(self) -> DataLoader[Any]:
-        return self._loader("test")
-
-    def _loader(self, name: str, *, shuffle: bool = False) -> DataLoader[Any]:
-        sequences = self.split(name)
-        rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-        # the seed of the run, as Lightning's own samplers take it
-        seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
-        batches = LengthBatches(
-            sequences.lengths, self.batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size
-        )
-        return DataLoader(
-            sequences,
-            batch_sampler=batches,
-            collate_fn=partial(pad, length=self.pad_to),
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-        )
+    def _join(self) -> Callable[[list[Any]], TextBatch]:
+        return partial(pad, length=self.pad_to)

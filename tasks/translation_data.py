@@ -1,19 +1,19 @@
 """What every translation data set shares: pairs of token sequences, token-bucketed batches, and their texts."""
 
-import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from fna_lightning.tasks.batching import LengthBatches
+from fna_lightning.tasks.split_data import SplitData
 from fna_lightning.tasks.text_data import PAD, Sequences
 from fna_lightning.tasks.token_batches import TokenBatches
 from fna_lightning.translation_codec import BEGIN, END, TranslationCodec
@@ -63,7 +63,7 @@ def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(padded), torch.tensor(lengths)
 
 
-class TranslationData(L.LightningDataModule, ABC):
+class TranslationData(SplitData[Pairs]):
     """A translation data set.
 
     A subclass says how many token ids there are, as soon as it is constructed, and hands out its splits.
@@ -75,12 +75,11 @@ class TranslationData(L.LightningDataModule, ABC):
     """
 
     def __init__(self, *, batch_tokens: int = 4096, batch_size: int | None = None, num_workers: int = 0) -> None:
-        super().__init__()
+        super().__init__(num_workers=num_workers)
         if batch_tokens < 1 or (batch_size is not None and batch_size < 1):
             raise ValueError(f"batch_tokens and batch_size must be at least 1, got {batch_tokens} and {batch_size}")
         self.batch_tokens = batch_tokens
         self.batch_size = batch_size
-        self.num_workers = num_workers
 
     @property
     @abstractmethod
@@ -103,41 +102,15 @@ class TranslationData(L.LightningDataModule, ABC):
         return self.codec
 
     @abstractmethod
-    def split(self, name: str) -> Pairs:
-        """Return the split "train", "val" or "test"."""
-
-    @abstractmethod
     def texts(self, name: str) -> tuple[list[str], list[str]]:
         """Return the sources and the translations of a split as they were written."""
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        return self._loader("train", shuffle=True)
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        return self._loader("val")
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        return self._loader("test")
-
-    def predict_dataloader(self) -> DataLoader[Any]:
-        return self._loader("test")
-
-    def _loader(self, name: str, *, shuffle: bool = False) -> DataLoader[Any]:
-        pairs = self.split(name)
-        rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-        # the seed of the run, as Lightning's own samplers take it
-        seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
-        share: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "rank": rank, "world_size": world_size}
-        longer = np.maximum(pairs.source.lengths, pairs.target.lengths) + 1
+    def _batches(self, examples: Pairs, **share: Any) -> LengthBatches:
+        longer = np.maximum(examples.source.lengths, examples.target.lengths) + 1
         if self.batch_size is not None:
-            batches = LengthBatches(longer, self.batch_size, **share)
-        else:
-            shorter = np.minimum(pairs.source.lengths, pairs.target.lengths) + 1
-            batches = TokenBatches(longer, shorter, self.batch_tokens, **share)
-        return DataLoader(
-            pairs,
-            batch_sampler=batches,
-            collate_fn=pad_pairs,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-        )
+            return LengthBatches(longer, self.batch_size, **share)
+        shorter = np.minimum(examples.source.lengths, examples.target.lengths) + 1
+        return TokenBatches(longer, shorter, self.batch_tokens, **share)
+
+    def _join(self) -> Callable[[list[Pair]], TranslationBatch]:
+        return pad_pairs
