@@ -5,13 +5,12 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, Free, KeyValueCache, MultiheadAttention, Projection
-from fna_lightning.attention.distance import unit
 from fna_lightning.nn.decoder_state import DecoderState
-from fna_lightning.nn.dropout import Dropout
 from fna_lightning.nn.feed_forward import FeedForward
+from fna_lightning.nn.residual import ResidualLayer
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(ResidualLayer):
     """Causal self-attention, cross-attention and a feed-forward network, each with its residual and layer norm.
 
     Under fractional attention the cross-attention is a function of the distance from decoder queries to encoder keys.
@@ -37,16 +36,13 @@ class DecoderLayer(nn.Module):
         dropout: float = 0.1,
         on_sphere: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(pre_norm=pre_norm, dropout=dropout, on_sphere=on_sphere)
         self.mixer = mixer
         self.cross = cross
         self.feed_forward = feed_forward
         self.mixer_norm = nn.LayerNorm(dim)
         self.cross_norm = nn.LayerNorm(dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
-        self.pre_norm = pre_norm
-        self.on_sphere = on_sphere
-        self.dropout = Dropout(dropout)
 
     def forward(
         self,
@@ -72,14 +68,6 @@ class DecoderLayer(nn.Module):
         x = self._residual(self.mixer_norm, x, lambda y: self.mixer(self._asking(y), is_causal=True, cache=own))
         x = self._residual(self.cross_norm, x, lambda y: self._look_across(self._asking(y), memory, mask, across))
         return self._residual(self.feed_forward_norm, x, self.feed_forward)
-
-    def _residual(self, norm: nn.Module, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.pre_norm:
-            return x + self.dropout(sublayer(norm(x)))
-        return norm(x + self.dropout(sublayer(x)))
-
-    def _asking(self, x: Tensor) -> Tensor:
-        return unit(x) if self.on_sphere else x
 
     def _look_across(self, x: Tensor, memory: Tensor, mask: Tensor | None, across: KeyValueCache | None) -> Tensor:
         if across is None:

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, Free, MultiheadAttention, Projection
-from fna_lightning.attention.distance import unit
-from fna_lightning.nn.dropout import Dropout
 from fna_lightning.nn.feed_forward import FeedForward
+from fna_lightning.nn.residual import ResidualLayer
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(ResidualLayer):
     """Self-attention and a feed-forward network, each with its residual and layer norm.
 
     Args:
@@ -32,28 +31,20 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.1,
         on_sphere: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(pre_norm=pre_norm, dropout=dropout, on_sphere=on_sphere)
         self.mixer = mixer
         self.feed_forward = feed_forward
         self.mixer_norm = nn.LayerNorm(dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
-        self.pre_norm = pre_norm
-        self.on_sphere = on_sphere
-        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map (B, N, D) tokens to (B, N, D) tokens."""
-        if self.pre_norm:
-            x = x + self.dropout(self.mixer(self.mixer_input(x), mask=mask))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.mixer_norm(x + self.dropout(self.mixer(self.mixer_input(x), mask=mask)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        x = self._residual(self.mixer_norm, x, lambda y: self.mixer(self._asking(y), mask=mask))
+        return self._residual(self.feed_forward_norm, x, self.feed_forward)
 
     def mixer_input(self, x: Tensor) -> Tensor:
         """Return what the attention sees of the (B, N, D) tokens that enter the layer."""
-        if self.pre_norm:
-            x = self.mixer_norm(x)
-        return unit(x) if self.on_sphere else x
+        return self._asking(self.mixer_norm(x) if self.pre_norm else x)
 
 
 class Encoder(nn.Module):
