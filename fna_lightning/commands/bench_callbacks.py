@@ -12,7 +12,6 @@ Examples:
 
 import argparse
 import json
-import logging
 import platform
 import statistics
 import tempfile
@@ -21,7 +20,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from fna_lightning.allocation import keep_freed_memory
 from fna_lightning.errors import UsageError
 
 # validation is no part of the question; one batch lets the callback look
@@ -41,19 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    import torch
+    from fna_lightning.commands.bench_timing import prepare_fits
 
     if args.repeats < 1 or args.epochs < 1 or (args.steps is not None and args.steps < 1):
         raise UsageError(
             f"--repeats, --epochs and --steps must be at least 1, got {args.repeats}, {args.epochs} and {args.steps}"
         )
-    # as `fit` does
-    keep_freed_memory()
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    # every fit would announce itself
-    for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    prepare_fits(args.threads)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     fit(args, watched=True, epochs=1, steps=3)
     fits: dict[bool, list[dict[str, float]]] = {True: [], False: []}

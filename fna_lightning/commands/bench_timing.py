@@ -1,5 +1,6 @@
 """Times that can be compared: everything takes turns in one run, and the machine is named beside the numbers."""
 
+import logging
 import os
 import platform
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from fna_lightning.allocation import keep_freed_memory
 from fna_lightning.version import VERSION
 
 
@@ -29,6 +31,15 @@ def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, ro
         if turn and spent > (seconds if turn >= 3 else 2.0 * seconds):
             break
     return {name: min(taken) for name, taken in times.items()}
+
+
+def prepare_fits(threads: int | None) -> None:
+    """Let what follows train as `fit` does, on so many threads, and without announcing every one of many fits."""
+    keep_freed_memory()
+    if threads:
+        torch.set_num_threads(threads)
+    for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def machine() -> dict[str, str | int]:

@@ -12,7 +12,6 @@ Examples:
 import argparse
 import itertools
 import json
-import logging
 import platform
 import statistics
 import tempfile
@@ -21,8 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from fna_lightning.allocation import keep_freed_memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,20 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print ratios and profiles."""
-    import torch
+    from fna_lightning.commands.bench_timing import prepare_fits
 
     if min(args.steps, args.repeats) < 1 or args.warmup < 0:
         raise ValueError(
             f"--steps and --repeats must be at least 1 and --warmup at least 0, got {args.steps}, {args.repeats} "
             f"and {args.warmup}"
         )
-    # as `fit` does
-    keep_freed_memory()
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    # every block is a fit of its own, and would announce itself
-    for name in ("lightning.pytorch", "lightning.pytorch.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    # every block is a fit of its own
+    prepare_fits(args.threads)
     warnings.filterwarnings("ignore", message=".*have no `val_dataloader`.*")
     names = list(dict.fromkeys([args.config, *args.against]))
     contestants = [Contestant.of(name, args.set) for name in names]
