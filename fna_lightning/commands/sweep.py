@@ -22,6 +22,7 @@ from rich.console import Console
 from fna_lightning.commands.sweep_markdown import publish, read_published
 from fna_lightning.commands.sweep_report import write_report
 from fna_lightning.console import progress_bar, wide_console
+from fna_lightning.errors import UsageError
 from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
 from fna_lightning.run_folder import RUN_DIR_VARIABLE, read_results
 from fna_lightning.shipped import resolve_config
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, default=1, help="runs at the same time")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only this part of the grid")
+    parser.add_argument("--no-train", action="store_true", help="train nothing: the table of the runs there are")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/sweep_<configs>")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table as JSON here too")
     parser.add_argument("--publish", type=Path, metavar="NAME", help="copy the page to NAME.md, .json, .png")
@@ -64,18 +66,20 @@ def run(args: argparse.Namespace) -> int:
     console.print(f"{len(cells)} runs in {root}, {len(todo)} to do here")
     if changed := [f"{cell.label} seed {cell.seed}" for cell in todo if cell.outdated(root)]:
         console.print(f"run again, their configuration has changed since: {', '.join(changed)}", highlight=False)
-    failed = run_cells(todo, root, args.workers, console)
+    failed = 0 if args.no_train else run_cells(todo, root, args.workers, console)
     done = {cell: read_results(cell.folder(root)) for cell in cells if cell.finished(root)}
     rows = {cell: results["test"]["metrics"].get(args.metric) for cell, results in done.items()}
     if missing := [cell.label for cell, value in rows.items() if value is None]:
         known = sorted(next(iter(done.values()))["test"]["metrics"])
         raise ValueError(f"no metric {args.metric!r} in {missing[0]}; its test measured {', '.join(known)}")
     if rows:
-        report = write_report(rows, done, root, args, console, published, command_line(args))
+        report = write_report(rows, done, root, args, console, published, command_line(args), len(cells) - len(done))
         if args.json:
             args.json.write_text(json.dumps(report, indent=2) + "\n")
         if args.publish:
             publish(root, args.publish)
+    elif args.no_train:
+        raise UsageError(f"no finished run of this grid in {root}: leave --no-train out to make them, or give --out")
     return 1 if failed else 0
 
 

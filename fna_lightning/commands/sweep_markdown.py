@@ -64,6 +64,8 @@ def markdown(
             lines.append(_row([label, *map(_number, (pair["mean"], pair["half_width"], pair["p_value"]))]))
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     seeds = sorted({run["seed"] for run in report["runs"]})
+    if missing := report["unfinished"]:
+        lines += ["", f"Not run: {missing} of the {len(report['runs']) + missing} of this grid."]
     lines += ["", f"Seeds {', '.join(map(str, seeds))}. {machine()}. {versions}.", ""]
     return "\n".join(lines)
 

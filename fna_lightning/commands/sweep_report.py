@@ -29,8 +29,12 @@ def write_report(
     console: Console,
     published: dict[str, float],
     command: str,
+    unfinished: int,
 ) -> dict[str, Any]:
-    """Print the table, write results.csv, .json, .md and .png into ``root``, and return the JSON."""
+    """Print the table, write results.csv, .json, .md and .png into ``root``, and return the JSON.
+
+    ``unfinished`` runs of the grid are not in ``rows``.
+    """
     by_label: dict[str, dict[int, float]] = {}
     for cell, value in rows.items():
         by_label.setdefault(cell.label, {})[cell.seed] = value
@@ -51,6 +55,7 @@ def write_report(
         "metric": args.metric,
         "command": command,
         "set": args.set,
+        "unfinished": unfinished,
         "runs": [{"label": cell.label, "seed": cell.seed, "value": value} for cell, value in rows.items()],
         "summary": {label: _finite(asdict(summary)) for label, summary in summaries.items()},
         "paired": {label: _finite(asdict(difference)) for label, difference in differences.items()},

@@ -51,6 +51,15 @@ def test_a_sweep_trains_tests_compares_and_resumes(
     assert "4 runs in grid, 0 to do here" in capsys.readouterr().out
     assert {path: os.stat(path).st_mtime_ns for path in stamps} == stamps
 
+    # one seed more than there is
+    argv[argv.index("--seeds") + 1] = "3"
+    assert main([*argv, "--no-train"]) == 0
+    assert "6 runs in grid, 2 to do here" in capsys.readouterr().out
+    assert json.loads((tmp_path / "table.json").read_text())["runs"] == report["runs"]
+    assert "Not run: 2 of the 6 of this grid." in (tmp_path / "grid/results.md").read_text()
+    assert main([*argv, "--no-train", "--out", "elsewhere"]) == 2
+    assert "no finished run of this grid in elsewhere" in capsys.readouterr().err
+
 
 def test_a_cell_that_fails_is_reported_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
