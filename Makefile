@@ -9,7 +9,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 DEMO = reviews_fna.yaml reviews_dp.yaml reviews_uniform.yaml
 
-.PHONY: help demo test lint types docs clean
+.PHONY: help demo test lint types docs lock clean
 
 help:
 	@echo "make demo   train FNA and its controls on the embedded reviews (no data needed)"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint   ruff"
 	@echo "make types  mypy on the package as it is installed"
 	@echo "make docs   the documentation site, in build/site; a warning is an error"
+	@echo "make lock   requirements.lock anew, from constraints.txt and PyPI"
 	@echo "make clean  remove the environment and everything built"
 
 $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py)
@@ -43,6 +44,14 @@ types: $(VENV)/installed
 # the theme advertises its successor on every build
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# every extra, every platform: what constraints.txt pins, and what PyPI's torch needs beside it on each system
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check uv
+	build/lock/bin/uv pip compile pyproject.toml --all-extras --constraints constraints.txt --generate-hashes \
+	    --universal --python-version 3.11.5 --default-index https://pypi.org/simple --no-config --no-build \
+	    --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

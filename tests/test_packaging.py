@@ -37,6 +37,20 @@ def test_constraints_pin_every_dependency() -> None:
     assert tuple(map(int, pins["lightning"].split("."))) >= (2, 6, 6)
 
 
+def test_the_lock_holds_the_pins_with_their_hashes_and_nothing_of_a_machine() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    entry = r"([\w.-]+)==(\S+)(?: ; [^\n\\]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)"
+    locked = {name.lower(): version for name, version, _ in re.findall(entry, text)}
+    # no addresses, no options, no paths: comments and pins with hashes are all there is
+    assert not re.sub(rf"^(?:{entry}|#.*\n)", "", text, flags=re.MULTILINE)
+    lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    assert {name: locked.get(name) for name in pins} == pins, "run `make lock`"
+    # beside them stands only what a system other than this one, or a GPU, makes torch and others ask for
+    beside = {name for name in locked.keys() - pins.keys() if not re.match(r"(nvidia|cuda)-|triton$|setuptools$", name)}
+    assert all(re.search(rf"^{name}==\S+ ; ", text, flags=re.MULTILINE) for name in beside), beside
+
+
 def run(python: Path, code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "FNA_RUN_DIR": ""}
     environment.pop("PYTHONPATH", None)
