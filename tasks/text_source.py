@@ -52,17 +52,26 @@ def open_dataset(path: str, expected: str, ways: str) -> Iterator[Mapping[str, A
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # a second to import, and needed only when no cache serves
     import datasets
+    from pyarrow import ArrowException
 
     # what is read from a folder need not be kept a third time, beside the folder and our own cache
     with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
+        way_out = expected if local else ways
         try:
             found = datasets.load_dataset(path, cache_dir=scratch)
         except Exception as error:
-            # a damaged file fails in many ways; the first of them is the one that says something
-            reason = str(error.__cause__ or error).strip().partition("\n")[0]
-            way_out = expected if local else ways
-            raise UsageError(f"the data set {path!r} cannot be loaded ({reason}); {way_out}") from error
-        yield found
+            raise UsageError(_cannot_be_loaded(path, error, way_out)) from error
+        try:
+            yield found
+        except (UnicodeError, ArrowException, OSError) as error:
+            # some damage shows only when a text is asked for
+            raise UsageError(_cannot_be_loaded(path, error, way_out)) from error
+
+
+def _cannot_be_loaded(path: str, error: Exception, way_out: str) -> str:
+    # a damaged file fails in many ways; the first of them is the one that says something
+    reason = str(error.__cause__ or error).strip().partition("\n")[0]
+    return f"the data set {path!r} cannot be loaded ({reason}); {way_out}"
 
 
 @dataclass(frozen=True)

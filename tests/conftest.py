@@ -13,11 +13,15 @@ from pathlib import Path
 import lightning  # noqa: F401 - its log handler keeps the stderr of its import, which must not be one test's
 import pytest
 import torch
+from fuzz_examples import EXAMPLES
 from hypothesis import settings
 
 # torch's first call takes longer than hypothesis's deadline of 200 ms
 settings.register_profile("fna", deadline=None, max_examples=25, derandomize=bool(os.environ.get("CI")))
-settings.load_profile("fna")
+# FNA_EXAMPLES=200 tries as many, new ones each time, in test_fuzz.py and in every test that names no number of its own
+if EXAMPLES:
+    settings.register_profile("many", deadline=None, max_examples=EXAMPLES)
+settings.load_profile("many" if EXAMPLES else "fna")
 
 # the problems are small: more threads would only wait for each other, and for whatever else the machine does
 torch.set_num_threads(1)

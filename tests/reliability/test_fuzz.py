@@ -1,4 +1,7 @@
-"""Files that are damaged or made up: one sentence, exit code 2, nothing run, no traceback, no hang."""
+"""Files that are damaged or made up: one sentence, exit code 2, nothing run, no traceback, no hang.
+
+A few examples in CI; on demand many: FNA_EXAMPLES=200 pytest tests/reliability/test_fuzz.py --timeout 3600
+"""
 
 import contextlib
 import io
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from fuzz_examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_runs import train_tiny
@@ -22,8 +26,8 @@ from fna_lightning.safetensors_io import export_weights, import_weights
 from fna_lightning.shipped import shipped_configs
 from fna_lightning.tasks.text_source import TextSource
 
-patient = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=15)
-FEW = settings(patient, max_examples=8)
+patient = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(15))
+FEW = settings(patient, max_examples=examples(8))
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),

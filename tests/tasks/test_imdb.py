@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from imdb_folder import imdb_folder, write_split
 
@@ -55,6 +57,16 @@ def test_a_folder_serves_without_network(tmp_path, no_network) -> None:
     batches = list(data.train_dataloader())
     assert sum(len(batch.labels) for batch in batches) == 54
     assert max(batch.tokens.max() for batch in batches) < data.vocab_size == 100
+
+
+def test_texts_that_are_not_utf_8(tmp_path) -> None:
+    folder = imdb_folder(tmp_path / "imdb")
+    table = pa.table({"text": ["a b", "qqqq"], "label": [0, 1]})
+    (path,) = folder.glob("train-*")
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"qqqq", b"\xe3\xff\xff\xff"))
+    with pytest.raises(UsageError, match=r"cannot be loaded .*can't decode byte 0xe3"):
+        prepared(folder)
 
 
 def test_train_and_validation_share_nothing_and_lose_nothing(tmp_path) -> None:
