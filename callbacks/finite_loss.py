@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from fna_lightning.attention import MultiheadAttention
 from fna_lightning.errors import UsageError
+from fna_lightning.fully_sharded import sharded
 from fna_lightning.task import Task
 
 
@@ -43,6 +44,9 @@ class FiniteLoss(L.Callback):
 
 def find_origin(module: L.LightningModule, batch: Any) -> str:
     """Return in words where the first number that is not finite appears when the model reads ``batch``."""
+    if sharded(module):
+        # the other processes may have finite losses, and none can run the model alone
+        return "the parameters are in shards, so where it begins cannot be said; a run on one device would tell"
     for name, parameter in module.named_parameters():
         if not parameter.isfinite().all():
             return f"the weights {name} are not finite"

@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 
 from fna_lightning.errors import UsageError
+from fna_lightning.fully_sharded import local_part
 from fna_lightning.loop_state import (
     accumulating,
     batches_done,
@@ -114,17 +115,21 @@ class LastCheckpoint(Checkpoint):
             return
         due = time.monotonic() - self._saved_at > 60 * self.minutes
         # one number for both, so that processes agree with one message: a signal, or 1 for "it is time"
-        wish = self.request.number or int(due and trainer.is_global_zero)
-        if trainer.world_size > 1:
-            votes = torch.tensor(float(wish), device=trainer.strategy.root_device)
-            agreed = trainer.strategy.reduce(votes, reduce_op="max")
-            assert isinstance(agreed, torch.Tensor)
-            wish = int(agreed)
+        wish = self._any(trainer, self.request.number or int(due and trainer.is_global_zero))
         if not wish or accumulating(trainer):
             return
         self._save("batch")
         if wish > 1:
             self._stop(wish)
+
+    def _any(self, trainer: L.Trainer, mine: int) -> int:
+        """Return the largest of the numbers that the processes bring."""
+        if trainer.world_size == 1:
+            return mine
+        votes = torch.tensor(float(mine), device=trainer.strategy.root_device)
+        agreed = trainer.strategy.reduce(votes, reduce_op="max")
+        assert isinstance(agreed, torch.Tensor)
+        return int(agreed)
 
     def _stop(self, number: int) -> None:
         folder = self.path.parent.parent
@@ -135,12 +140,14 @@ class LastCheckpoint(Checkpoint):
         assert trainer is not None
         if getattr(trainer, "fast_dev_run", False):
             return
-        for name, parameter in trainer.lightning_module.named_parameters():
-            if not parameter.isfinite().all():
-                raise UsageError(
-                    f"{name} holds numbers that are not finite after step {trainer.global_step}, so it is not saved; "
-                    f"{self.path} is from before"
-                )
+        parameters = trainer.lightning_module.named_parameters()
+        bad = next((name for name, one in parameters if not local_part(one).isfinite().all()), "")
+        # a process that sees only a shard of them must not wait for one that has left
+        if self._any(trainer, int(bool(bad))):
+            raise UsageError(
+                f"{bad or 'what another process holds'} holds numbers that are not finite after step "
+                f"{trainer.global_step}, so it is not saved; {self.path} is from before"
+            )
         # what is on disk must be at least as far as the checkpoint says
         for logger in trainer.loggers:
             logger.save()

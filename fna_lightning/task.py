@@ -111,6 +111,13 @@ class Task(L.LightningModule, ABC):
         assert isinstance(mean, Tensor)
         return loss * (weight / mean), mean.item()
 
+    def configure_model(self) -> None:
+        mesh = self.device_mesh
+        if mesh is not None:
+            from fna_lightning.fully_sharded import shard
+
+            shard(self, mesh["data_parallel"])
+
     def configure_optimizers(self) -> Any:
         optimizer = self.optimizer(p for p in self.parameters() if p.requires_grad)
         if self.lr_scheduler is None:

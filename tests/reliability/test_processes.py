@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
+from fna_lightning.checkpoint import load_task, read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
 from fna_lightning.run_folder import RUN_DIR_VARIABLE
@@ -117,6 +119,54 @@ def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch:
     again = json.loads((two / "results.json").read_text())["test"]["metrics"]
     for name, value in tested["test"]["metrics"].items():
         assert again[name] == (pytest.approx(value, abs=1e-6) if "loss" in name else value)
+
+
+# with orthogonal maps: a parametrisation whose parameter is a shard
+SHARDED = {
+    "text": ["--model.encoder.projection=Orthogonal", "--model.encoder.depth=2"],
+    # no schedule: it would depend on the number of epochs
+    "images": ["--model.encoder.projection=Orthogonal", "--model.lr_scheduler=null"],
+    "translation": ["--model.network.projection=Orthogonal", "--model.network.cross_projection=Orthogonal"],
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_shards_train_and_resume_as_one(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, whole, share, steps = BATCHES[task]
+    arguments = [*TASKS[task], *SHARDED[task], *COMMON]
+    command = [*CLI, "fit", *arguments, f"--data.{setting}={share}", "--trainer.max_epochs=1"]
+    command += ["--trainer.devices=2", "--trainer.strategy=fsdp2", f"--trainer.default_root_dir={tmp_path / 'two'}"]
+    first = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # meanwhile
+    one = tmp_path / "one/version_0"
+    one.mkdir(parents=True)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(one))
+    assert main(["fit", *arguments, f"--data.{setting}={whole}"]) == 0
+    said = first.communicate(timeout=500)[0]
+    assert first.returncode == 0, said
+
+    # weights and optimiser go through one whole file, which one process can read as well
+    (two,) = tmp_path.glob("two/*/version_*")
+    command = [*CLI, "resume", str(two), "--trainer.max_epochs=2"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(losses(two)) == steps
+    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
+    # the optimisers are the same thing in the same form
+    ours, theirs = (_numbers(read_checkpoint(run / "checkpoints/last.ckpt")["optimizer_states"]) for run in (two, one))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.allclose(ours[place], theirs[place], rtol=0, atol=1e-4) for place in ours)
+    load_task(two / "checkpoints/last.ckpt")
+
+
+def _numbers(tree: Any) -> dict[str, torch.Tensor]:
+    """Every number of nested lists and dictionaries, by its place."""
+    leaves = torch.utils._pytree.tree_leaves_with_path(tree)
+    return {
+        torch.utils._pytree.keystr(place): torch.as_tensor(one, dtype=torch.float64)
+        for place, one in leaves
+        if isinstance(one, torch.Tensor | float | int)
+    }
 
 
 def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
