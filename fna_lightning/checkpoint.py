@@ -1,5 +1,6 @@
 """Opening a checkpoint without knowing its class, and without running anything stored in it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # a damaged file fails in as many ways as there are bytes in it
-        raise UsageError(f"{path} is not a checkpoint this program can trust or read: {_first_line(error)}") from error
+        raise UsageError(f"{path} is not a checkpoint this program can trust or read: {_reason(error)}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise UsageError(f"{path} is not a Lightning checkpoint: it has no state_dict")
     return checkpoint
@@ -61,6 +62,14 @@ def build_task(recipe: dict[str, Any]) -> Task:
         raise UsageError(f"the recipe of this checkpoint cannot be built: {one_sentence(str(error))}") from error
     assert isinstance(task, Task)
     return task
+
+
+def _reason(error: BaseException) -> str:
+    """Return why PyTorch did not load a file, without its advice to load it by running what is in it."""
+    text = " ".join(str(error).split())
+    if found := re.search(r"WeightsUnpickler error: (.*?)(?:\. Please|Check the documentation|$)", text):
+        return f"it is damaged or holds more than tensors and plain values ({found[1].strip()})"
+    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -29,6 +29,7 @@ DEBUG_VARIABLE = "FNA_DEBUG"
 # true of every run and nothing a user can act on
 HIDDEN_WARNINGS = (
     "LeafSpec",
+    "Detected pickle protocol",
     "does not have many workers",
     "exists and is not empty",
     "smaller than the logging interval",

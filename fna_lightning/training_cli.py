@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.strategies import Strategy
 
 from fna_lightning import tasks  # noqa: F401 - importing is registering: a configuration may say `TextClassification`
 from fna_lightning.atomic_file import write_whole
@@ -23,8 +24,10 @@ from fna_lightning.callbacks import (
     RunSummary,
     SharedData,
 )
+from fna_lightning.checkpoint import read_checkpoint
 from fna_lightning.checkpoint_io import WholeCheckpoints
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.fully_sharded import FullySharded
 from fna_lightning.metrics_log import MetricsLog
 from fna_lightning.resuming import ResumePoint, changes
 from fna_lightning.run_folder import new_run_folder, run_folder_of
@@ -96,6 +99,12 @@ class TrainingCLI(LightningCLI):
         # not Lightning's own: it warns whenever arguments are passed in, and ours always are
         self.config = parser.parse_args(args)
 
+    def _parse_ckpt_path(self) -> None:
+        """Look at the checkpoint before anything is built; unlike Lightning's own, take no settings from it."""
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        if path and Path(path).is_file():
+            read_checkpoint(path)
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         for fact in DATA_FACTS:
             parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
@@ -106,6 +115,12 @@ class TrainingCLI(LightningCLI):
             self.model.recipe = self._recipe()
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
+        trainer = self._trainer(**kwargs)
+        if self.config[self.subcommand].get("ckpt_path") or self.resume:
+            refuse_unpickling(trainer.strategy)
+        return trainer
+
+    def _trainer(self, **kwargs: Any) -> L.Trainer:
         config = self.config[self.subcommand]
         given = self.config_init[self.subcommand].trainer
         kwargs["plugins"] = _with_whole_checkpoints(given.plugins)
@@ -167,6 +182,16 @@ class TrainingCLI(LightningCLI):
             if fact in takes and hasattr(self.datamodule, fact):
                 recipe["init_args"][fact] = getattr(self.datamodule, fact)
         return recipe
+
+
+def refuse_unpickling(strategy: Strategy) -> None:
+    """Refuse a strategy that reads checkpoints past our CheckpointIO, and so may run what is stored in them."""
+    if type(strategy).load_checkpoint is Strategy.load_checkpoint or isinstance(strategy, FullySharded):
+        return
+    raise UsageError(
+        f"{type(strategy).__name__} reads checkpoints in a way of its own that may run code stored in them; use "
+        "--trainer.strategy=ddp or fsdp2"
+    )
 
 
 def _write(file: BinaryIO, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
 from tiny_runs import train_tiny
 
 from fna_lightning.checkpoint import load_task, read_checkpoint
@@ -15,6 +16,7 @@ from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
 from fna_lightning.report.page import embed
 from fna_lightning.safetensors_io import export_weights, import_weights
+from fna_lightning.training_cli import refuse_unpickling
 
 
 class Malicious:
@@ -61,6 +63,45 @@ def test_a_malicious_pickle_is_refused(where: str, checkpoint: Path, tmp_path: P
     assert main(["fit", "--config", config, f"--ckpt_path={bad}"]) == 2
     assert main(["classify", str(bad), "text"]) == 2
     assert not trap.exists()
+
+
+def test_no_advice_to_run_what_is_in_a_file(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trap, bad = tmp_path / "trap", tmp_path / "bad.ckpt"
+    torch.save({**read_checkpoint(checkpoint), "callbacks": {"x": Malicious(trap)}}, bad)
+    config = str(checkpoint.parents[1] / "config.yaml")
+    for argv in (["test", "--config", config, f"--ckpt_path={bad}"], ["classify", str(bad), "text"]):
+        assert main(argv) == 2
+        said = capsys.readouterr().err
+        assert "holds more than tensors and plain values (Unsupported global: GLOBAL io.open" in said
+        assert "weights_only" not in said
+    assert not trap.exists()
+
+
+def test_no_settings_are_taken_from_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    # Lightning lets the hyper-parameters of a checkpoint replace the configuration
+    other = tmp_path / "other.ckpt"
+    settings = {"_class_path": "ImageClassification", "pooling": "max"}
+    torch.save({**read_checkpoint(checkpoint), "hyper_parameters": settings}, other)
+    config = str(checkpoint.parents[1] / "config.yaml")
+    more = ["--trainer.logger=false", f"--trainer.default_root_dir={tmp_path}"]
+    assert main(["test", "--config", config, f"--ckpt_path={other}", *more]) == 0
+
+
+def test_a_strategy_that_unpickles_checkpoints_is_refused(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Lightning's FSDP and model-parallel strategies read past the CheckpointIO, folders of shards too
+    config, more = str(checkpoint.parents[1] / "config.yaml"), tmp_path / "more.yaml"
+    more.write_text("trainer: {strategy: {class_path: lightning.pytorch.strategies.ModelParallelStrategy}, devices: 1}")
+    for place in (checkpoint, tmp_path):
+        assert main(["test", f"--config={config}", f"--config={more}", f"--ckpt_path={place}"]) == 2
+        assert "ModelParallelStrategy reads checkpoints in a way of its own" in capsys.readouterr().err
+    for strategy_class in (FSDPStrategy, DeepSpeedStrategy):
+        with pytest.raises(UsageError, match=r"may run code stored in them; use .*ddp or fsdp2"):
+            refuse_unpickling(strategy_class.__new__(strategy_class))
+    refuse_unpickling(DDPStrategy())
 
 
 @pytest.mark.parametrize("key", ["_instantiator", "_class_path"])
