@@ -23,6 +23,10 @@ MEANINGS = (
         "there is no GPU that PyTorch can use here; leave --trainer.accelerator out, or set it to cpu",
     ),
     (
+        r"strategy `fsdp` requires a GPU accelerator|FSDP needs a non-CPU accelerator",
+        "--trainer.strategy fsdp is Lightning's and needs a GPU; fsdp2 shards parameters with GPUs and without",
+    ),
+    (
         r"(You requested gpu: \[.*?\]\s*But your machine only has: \[.*?\])",
         "there are fewer GPUs than asked for ({0}); set --trainer.devices to what is there",
     ),
@@ -30,6 +34,7 @@ MEANINGS = (
         r"(?:CUDA )?out of memory|(?:can't|not enough|cannot) allocate (?:memory)?",
         "there is not enough memory; try a smaller --data.batch_size with a larger --trainer.accumulate_grad_batches",
     ),
+    (r"No space left on device", "the disk is full; free some space, and `fna-lightning resume RUN_DIR` goes on"),
     (
         r"Error\(s\) in loading state_dict for \w+:\s*(.*)",
         (

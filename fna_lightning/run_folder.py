@@ -5,7 +5,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from fna_lightning.atomic_file import cannot_write, write_whole
+from fna_lightning.errors import UsageError
 
 # processes that a distributed run starts write to the folder of the first one
 RUN_DIR_VARIABLE = "FNA_RUN_DIR"
@@ -38,6 +41,13 @@ def new_run_folder(root: Path, name: str) -> Path:
     if global_rank():
         # on another host the first process cannot pass its folder on; only that one writes
         return parent / "version_of_rank_0"
+    try:
+        return _next_version(parent)
+    except OSError as error:
+        raise UsageError(f"{cannot_write(parent, error)}; --trainer.default_root_dir names another folder") from error
+
+
+def _next_version(parent: Path) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
     taken = [int(path.name.removeprefix("version_")) for path in parent.glob("version_*") if path.name[8:].isdigit()]
     number = max(taken, default=-1) + 1
@@ -76,7 +86,11 @@ def read_results(folder: Path) -> dict[str, Any]:
 
 def write_results(folder: Path, results: dict[str, Any]) -> Path:
     """Merge ``results`` into results.json, whole or not at all."""
-    path, draft = folder / "results.json", folder / "results.json.part"
-    draft.write_text(json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n")
-    draft.replace(path)
+    path = folder / "results.json"
+    text = json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n"
+    write_whole(path, lambda file: _write(file, text))
     return path
+
+
+def _write(file: BinaryIO, text: str) -> None:
+    file.write(text.encode())
