@@ -1,9 +1,9 @@
 # The wheel is built in one stage and installed in the next: the image holds no source and no compiler.
 #
 #   docker build -t fna-lightning .                                                        for a CPU
-#   docker build -t fna-lightning:cuda --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
-#   docker run --rm -v "$PWD/runs:/home/fna/runs" fna-lightning fit --config reviews_fna.yaml
-#   docker run --rm -v "$PWD/runs:/home/fna/runs" -p 6006:6006 --entrypoint tensorboard \
+#   docker build -t fna-lightning:cuda --build-arg BASE=nvidia/cuda:13.0.1-runtime-ubuntu24.04 .
+#   docker run --rm -v runs:/home/fna/runs fna-lightning fit --config reviews_fna.yaml
+#   docker run --rm -v runs:/home/fna/runs -p 6006:6006 --entrypoint tensorboard \
 #       fna-lightning --logdir runs --host 0.0.0.0
 #
 # BASE needs Debian's or Ubuntu's packages and Python 3.11 or later among them. On x86, PyPI's torch carries CUDA; for a
@@ -31,13 +31,13 @@ WORKDIR /src
 COPY . .
 RUN pip wheel --no-deps --wheel-dir /wheels .
 
-# what changes rarely comes first: a new version of the source reuses this layer
+# what changes rarely comes first: a new version of the source reuses the layer of torch
 FROM python AS dependencies
 ARG TORCH_INDEX=
 COPY constraints.txt /tmp/constraints.txt
+RUN pip install -c /tmp/constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision
 COPY --from=build /wheels /wheels
-RUN pip install -c /tmp/constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision \
-    && pip install -c /tmp/constraints.txt /wheels/*.whl \
+RUN pip install -c /tmp/constraints.txt /wheels/*.whl \
     && pip uninstall --yes pip \
     && find /opt/fna -name __pycache__ -prune -exec rm -rf {} +
 

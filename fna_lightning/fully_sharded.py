@@ -31,7 +31,7 @@ STEPS = ("training_step", "validation_step", "test_step", "predict_step", "probe
 class FullySharded(ModelParallelStrategy):
     """``--trainer.strategy fsdp2``: every process holds a part of every parameter, and a checkpoint is one whole file.
 
-    Works on GPUs, and with gloo on processors too.
+    Tried with gloo on processors; written for GPUs, where nobody has tried it yet.
     """
 
     strategy_name = NAME

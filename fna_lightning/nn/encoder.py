@@ -42,10 +42,6 @@ class EncoderLayer(ResidualLayer):
         x = self._residual(self.mixer_norm, x, lambda y: self.mixer(self._asking(y), mask=mask))
         return self._residual(self.feed_forward_norm, x, self.feed_forward)
 
-    def mixer_input(self, x: Tensor) -> Tensor:
-        """Return what the attention sees of the (B, N, D) tokens that enter the layer."""
-        return self._asking(self.mixer_norm(x) if self.pre_norm else x)
-
 
 class Encoder(nn.Module):
     """A stack of encoder layers that share one attention.
