@@ -62,11 +62,11 @@ def read_run(folder: Path) -> dict[str, Any]:
         path = folder / f"{split}.scores.json"
         if path.is_file():
             splits[split] = json.loads(path.read_text())
-    name = folder.absolute().parent.name
     fit, facts = results.get("fit", {}), results.get("run", {})
+    name, settings = origin(folder.absolute())
     return {
         "name": name,
-        "command": f"fna-lightning fit --config {name}.yaml",
+        "command": " ".join(["fna-lightning fit --config", f"{name}.yaml", *settings]),
         "attention": facts.get("attention"),
         "parameters": facts.get("parameters"),
         "seed": facts.get("seed"),
@@ -75,18 +75,34 @@ def read_run(folder: Path) -> dict[str, Any]:
         "epochs": fit.get("epochs"),
         "steps": fit.get("steps"),
         "minutes": None if "seconds" not in fit else round(fit["seconds"] / 60, 1),
+        "cpu_minutes": None if "cpu_seconds" not in fit else round(fit["cpu_seconds"] / 60, 1),
         "test_seconds": results.get("test", {}).get("seconds"),
         "scores": splits,
     }
 
 
+def origin(folder: Path) -> tuple[str, list[str]]:
+    """Return the name of the configuration a run was made of, and the settings laid over it by a sweep."""
+    from fna_lightning.grid import RECIPE_FILE
+    from fna_lightning.shipped import shipped_configs
+
+    name, recipe = folder.parent.name, folder / RECIPE_FILE
+    if not recipe.is_file():
+        return name, []
+    # a sweep names its folders by configuration and settings
+    known = [config.removesuffix(".yaml") for config in shipped_configs()]
+    name = max((config for config in known if name.startswith(config)), key=len, default=name)
+    return name, [line for line in recipe.read_text().splitlines() if line.startswith("--")]
+
+
 def markdown(title: str, rows: list[dict[str, Any]]) -> str:
     """Return the comparison as a Markdown table with signatures and commands below it."""
-    head = ["", *COLUMNS, "epochs", "minutes", "seed"]
+    facts = {"epochs": "epochs", "minutes": "minutes", "CPU minutes": "cpu_minutes", "seed": "seed"}
+    head = ["", *COLUMNS, *facts]
     lines = [f"# {title}", "", _line(head), _line(["---"] * len(head))]
     for row in rows:
         cells = [_score(row, split, name) for split, name in COLUMNS.values()]
-        lines.append(_line([row["name"], *cells, _text(row["epochs"]), _text(row["minutes"]), _text(row["seed"])]))
+        lines.append(_line([row["name"], *cells, *(_text(row[fact]) for fact in facts.values())]))
     first = rows[0]["scores"]["test"]
     decoding = ", ".join(f"{name} {value}" for name, value in first["decoding"].items())
     lines += ["", f"{first['sentences']} sentences of the test split; {decoding}. Minutes are those of the training."]

@@ -41,6 +41,15 @@ def test_runs_stand_side_by_side(tmp_path, capsys) -> None:
     assert "fna-lightning fit --config some_dp.yaml" in text
 
 
+def test_a_run_of_a_sweep_names_its_settings(tmp_path, capsys) -> None:
+    run = finished_run(tmp_path / "numbers_fna_lr=1_ab12cd" / "seed_4", validated=False)
+    (run / "cell.txt").write_text("--seed_everything=4\n--trainer.max_epochs=2\n# the text of the file\nmodel:\n")
+    assert main(["compare", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "`fna-lightning fit --config numbers_fna.yaml --seed_everything=4 --trainer.max_epochs=2`" in said
+    assert "| numbers_fna |" in said
+
+
 def test_a_run_without_scores_is_told_how_to_get_them(tmp_path, capsys) -> None:
     assert main(["compare", str(tmp_path)]) == 2
     assert "run `fna-lightning test --config" in capsys.readouterr().err
