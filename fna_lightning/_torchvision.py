@@ -3,11 +3,14 @@
 A CUDA build of torchvision next to a CPU build of torch fails to load its C++ library, and then
 ``import torchvision`` stops with "operator torchvision::nms does not exist" - and with it torchmetrics and
 lightning, which import it on the way. Declaring the missing schemas is enough for transforms and data sets.
-``torchvision.ops`` and ``torchvision.io.decode_image`` stay unusable on such a pair; where torchvision imports
-by itself this module does nothing.
+``torchvision.ops`` and ``torchvision.io.decode_image`` stay unusable on such a pair; where the library loads this
+module does nothing. It only loads the library, as torchvision will: importing torchvision takes seconds, and who
+wants an attention need not wait for them.
 """
 
+import importlib.util
 import sys
+from pathlib import Path
 
 import torch
 
@@ -18,21 +21,24 @@ _declared: "torch.library.Library | None" = None
 
 
 def ensure_torchvision_imports() -> None:
-    """Import torchvision, declaring the schemas of its compiled operators first if it needs that."""
+    """Declare the schemas of torchvision's compiled operators, if it is installed and they cannot be loaded."""
     global _declared
-    try:
-        import torchvision
-    except ImportError:
+    spec = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None or _declared or _operators_load(Path(spec.origin).parent):
         return
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        _declared = torch.library.Library("torchvision", "FRAGMENT")
-        for schema in _SCHEMAS:
-            _declared.define(schema)
-        import torchvision  # noqa: F401
+    _declared = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _SCHEMAS:
+        _declared.define(schema)
+
+
+def _operators_load(folder: Path) -> bool:
+    for library in (*folder.glob("_C*.so"), *folder.glob("_C*.pyd")):
+        try:
+            torch.ops.load_library(library)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 ensure_torchvision_imports()

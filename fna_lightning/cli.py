@@ -99,7 +99,9 @@ def dispatch(argv: list[str]) -> int:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, what in TRAINING_VERBS.items():
         verbs.add_parser(name, help=what, add_help=False)
-    modules = {name: importlib.import_module(f"fna_lightning.commands.{name}") for name in COMMANDS}
+    # one command does not wait for what the others import
+    names = (verb,) if verb in COMMANDS else COMMANDS
+    modules = {name: importlib.import_module(f"fna_lightning.commands.{name}") for name in names}
     for name, module in modules.items():
         what, _, more = (module.__doc__ or "").partition("\n\n")
         command = verbs.add_parser(

@@ -54,6 +54,7 @@ def test_lightning_imports_after_the_package() -> None:
 
 
 def test_the_library_does_not_load_the_application() -> None:
-    code = "import fna_lightning, sys; print('lightning' in sys.modules, 'datasets' in sys.modules)"
+    """Nor what takes seconds to import: torchvision, and the compiler of torch."""
+    code = "import fna_lightning, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd="/", capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "False"]
+    assert not {"lightning", "datasets", "torchvision", "torch._dynamo", "matplotlib"} & set(done.stdout.split())

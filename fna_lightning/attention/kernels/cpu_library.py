@@ -76,13 +76,16 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     return library, ""
 
 
-# a fact about the machine, not about the call: torch.compile asks once and does not trace it
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def missing() -> str | None:
     """Return why the C kernel cannot be used, or None."""
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return f"switched off by the environment variable {DISABLE}"
     return load()[1] or None
+
+
+# a fact about the machine, not about the call: torch.compile asks once and does not trace it. This is all that
+# torch.compiler.assume_constant_result does, but that imports the whole compiler first, which takes two seconds
+missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def instruction_set() -> str:
