@@ -47,8 +47,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
 def cannot_write(path: Path, error: OSError) -> str:
     """Return one sentence on a file that could not be written: which, why, what is left, what to do."""
     way_out = WAYS_OUT.get(error.errno or 0, f"{error.strerror or error}; see what is wrong there")
-    kept = "the one written before is kept" if path.exists() else "there was none before"
-    return f"cannot write {path}: {way_out} and run again ({kept})"
+    kept = " (the one written before is kept)" if path.is_file() else ""
+    return f"cannot write {path}: {way_out} and run again{kept}"
 
 
 def _sync_folder(folder: Path) -> None:
