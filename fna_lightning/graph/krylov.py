@@ -17,7 +17,7 @@ POWER = 6
 # the condition of an eigenvalue in a subspace falls short of the true one: by a factor 3 on thousands of random walks
 MARGIN = 4.0
 REFINEMENTS = 4
-CHECKS = (8, 12, 16, 20, 28, 36, 48)
+CHECKS = (4, 8, 12, 16, 20, 28, 36, 48)
 
 
 def second_modulus(walk: Matrix, *, tolerance: float) -> tuple[float, float]:

@@ -1,27 +1,51 @@
-"""The shipped image configurations: each trains, and within a family only the attention differs."""
+"""The shipped configurations: each trains, and within a family only the attention differs."""
 
-from itertools import groupby
+import json
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import yaml
 from cifar_folder import cifar_folder
+from imdb_folder import imdb_folder
 
 from fna_lightning.building import build
 from fna_lightning.cli import main
 from fna_lightning.shipped import shipped_configs
 
-CONFIGS = {name: path for name, path in shipped_configs().items() if name.startswith(("cifar10", "digits"))}
+CONFIGS = shipped_configs()
+SENTENCES = [("A man is walking.", "Ein Mann läuft."), ("Two dogs run.", "Zwei Hunde rennen.")] * 8
+ALL, NO_LA = {"fna", "la", "dp", "uniform"}, {"fna", "dp", "uniform"}
+# family: its attentions, and how the first line of its files begins
+FAMILIES = {
+    "reviews": (NO_LA, "# The embedded reviews, "),
+    "imdb": (ALL, "# IMDb, "),
+    "imdb_small": (ALL, "# IMDb, "),
+    "imdb_strong": (ALL, "# IMDb, "),
+    "imdb_sphere": ({"fna", "la"}, "# IMDb, "),
+    "cifar10": (ALL, "# CIFAR-10, "),
+    "cifar10_strong": (ALL, "# CIFAR-10, "),
+    "cifar10_hour": (ALL, "# CIFAR-10 in less than an hour "),
+    "digits": (NO_LA, "# Scikit-learn's handwritten digits, "),
+    "multi30k": (ALL, "# Multi30K, "),
+    "multi30k_strong": (ALL, "# Multi30K, "),
+    "numbers": (NO_LA, "# Number words, "),
+}
 
 
-def family(name: str) -> str:
-    return name.rpartition("_")[0]
+def family(config: str) -> str:
+    return config.rpartition("_")[0]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     cifar_folder(folder / "cifar10")
+    imdb_folder(folder / "imdb")
+    (folder / "multi30k").mkdir()
+    for split in ("train", "val", "test"):
+        lines = [json.dumps({"en": one, "de": other}) for one, other in SENTENCES]
+        (folder / "multi30k" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
 
@@ -38,14 +62,13 @@ def test_it_trains(config) -> None:
 
 
 def test_every_family_is_there() -> None:
-    families = {
-        name: {one.rpartition("_")[2] for one in some} for name, some in groupby(sorted(CONFIGS, key=family), family)
-    }
-    four = {f"{attention}.yaml" for attention in ("fna", "la", "dp", "uniform")}
-    assert families == {"cifar10": four, "cifar10_strong": four, "cifar10_hour": four, "digits": four - {"la.yaml"}}
+    found = defaultdict(set)
+    for config in CONFIGS:
+        found[family(config)].add(config.removesuffix(".yaml").rpartition("_")[2])
+    assert found == {name: attentions for name, (attentions, _) in FAMILIES.items()}
 
 
-@pytest.mark.parametrize("name", sorted({family(one) for one in CONFIGS}))
+@pytest.mark.parametrize("name", FAMILIES)
 def test_only_the_attention_differs(name) -> None:
     recipes = [yaml.safe_load(path.read_text()) for config, path in CONFIGS.items() if family(config) == name]
     attentions = [str(recipe["model"]["init_args"].pop("attention")) for recipe in recipes]
@@ -56,7 +79,7 @@ def test_only_the_attention_differs(name) -> None:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_it_opens_with_what_it_is_and_its_command(config) -> None:
     first, second, *_ = CONFIGS[config].read_text().splitlines()
-    assert first.startswith("# ")
+    assert first.startswith(FAMILIES[family(config)][1])
     assert second == f"#   fna-lightning fit --config {config}"
 
 
