@@ -1,6 +1,7 @@
 """The pieces: all there, exact where they are theory, and right about runs whose results are known."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -114,7 +115,7 @@ def test_a_failed_run_says_what_went_wrong(bench) -> None:
 
 def test_attribution_pairs_its_seeds(bench) -> None:
     every = attribution.CHOICES["all together, Q != K"]
-    for name, values in (("fna", (0.83, 0.84)), ("dp", (0.74, 0.74)), ("uniform", (0.80, 0.81))):
+    for name, values in (("fna", (0.83, 0.84)), ("dp", (0.74, 0.74))):
         finish(attribution.choice_cells(SMALL, name, every), bench.runs, values)
     finding = attribution.run(bench)
     row = next(row for row in finding.rows if row.label.endswith("Q != K"))
@@ -122,7 +123,16 @@ def test_attribution_pairs_its_seeds(bench) -> None:
     assert row.paper == pytest.approx(9.1)
     line = next(line for line in finding.tables[0].lines if line[0] == "all together, Q != K")
     assert line[1] == "83.50 ± 6.35"
-    assert line[-1] == "+3.00 ± 0.00"
+    assert line[-1] == "+9.50 ± 6.35"
+
+
+def test_attribution_has_its_controls_at_full_length(bench) -> None:
+    base = attribution.CHOICES[attribution.BASE]
+    for name, value in (("fna", 0.83), ("uniform", 0.80)):
+        finish(attribution.choice_cells(PAPER, name, base), bench.runs, (value,) * PAPER.few_seeds)
+    (table,) = attribution.run(replace(bench, scale=PAPER)).tables
+    assert table.columns[-1] == "FNA - uniform"
+    assert table.lines[0][-1] == "+3.00 ± 0.00"
 
 
 def test_attribution_switches_one_thing_at_a_time() -> None:

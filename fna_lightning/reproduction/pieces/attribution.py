@@ -47,10 +47,8 @@ CHOICES = {
 
 
 def attentions(scale: Scale) -> tuple[str, ...]:
-    """Return the columns: FNA and DP make the gap, uniform says what attention is good for at all."""
-    if scale.full_training:
-        return ("fna", "la", "dp", "uniform")
-    return ("fna", "dp") if scale.embedded else ("fna", "dp", "uniform")
+    """Return the columns: FNA and DP make the gap; the others, which say what of it is attention's, where time is."""
+    return ("fna", "la", "dp", "uniform") if scale.full_training else ("fna", "dp")
 
 
 def choice_cells(scale: Scale, name: str, choice: Choice) -> list[Cell]:
