@@ -12,6 +12,8 @@ from fna_lightning.reproduction.published import paper
 from fna_lightning.reproduction.scales import Scale
 
 MEASURES = ("spectral_gap", "entropy", "tv_to_uniform", "effective_rank")
+# where names stand, by turns: neighbours in alpha lie close
+SIDES = (("left", (4, 4)), ("right", (-4, 4)), ("right", (-4, -10)))
 
 
 def settings(scale: Scale, dim: int) -> dict[str, tuple[str, list[Cell]]]:
@@ -43,7 +45,7 @@ def run(bench: Bench) -> Finding:
     figure, axes = panels(2, 4.6)
     lines = []
     for dim in bench.scale.dims:
-        for label, (name, found) in settings(bench.scale, dim).items():
+        for number, (label, (name, found)) in enumerate(settings(bench.scale, dim).items()):
             published = {"alpha = 1.2": said["fna"], "alpha = 2": said["la"], "DP": said["dp"]}.get(label)
             published = tuple(published) if published and dim == 8 else None
             subjects = [subject for cell in found if (subject := bench.subject(cell)) is not None]
@@ -61,12 +63,13 @@ def run(bench: Bench) -> Finding:
             for place, measure in enumerate(("spectral_gap", "entropy")):
                 colour, marker = LOOKS[name]
                 axes[place].plot(means[measure], accuracy, marker, color=colour)
+                side, offset = SIDES[number % len(SIDES)]
                 axes[place].annotate(
-                    label, (means[measure], accuracy), fontsize=7, xytext=(4, 3), textcoords="offset points"
+                    label, (means[measure], accuracy), fontsize=7, ha=side, xytext=offset, textcoords="offset points"
                 )
                 axes[place].set(xlabel=measure.replace("_", " "), ylabel="accuracy (%)")
     for one in axes:
-        one.margins(0.15)
+        one.margins(0.25, 0.15)
     columns = ["", "seeds", "accuracy (%)", *(one.replace("_", " ") for one in MEASURES)]
     finding.tables.append(Table(f"means over {bench.scale.texts} texts of train", columns, lines))
     finding.figures[bench.save(figure, "gap")] = (
