@@ -98,8 +98,7 @@ SMALL = Scale(
     name="small",
     says="Hours on two cores. Real IMDb, the paper's smallest model (one layer, one head, width 8), 3 epochs instead "
     "of 25 with the learning rate divided after the second; 3 seeds (attribution, the sweep over kappa and the "
-    "scoreboard: 2; alphas of which the paper gives no number: 1). The six-layer models, CIFAR-10 and Multi30K need "
-    "--scale paper.",
+    "scoreboard: 2). The six-layer models, CIFAR-10 and Multi30K need --scale paper.",
     embedded=False,
     full_training=False,
     seeds=3,

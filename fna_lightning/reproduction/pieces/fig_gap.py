@@ -17,15 +17,12 @@ SIDES = (("left", (4, 4)), ("right", (-4, 4)), ("right", (-4, -10)))
 
 
 def settings(scale: Scale, dim: int) -> dict[str, tuple[str, list[Cell]]]:
-    """Return label -> (look, seeds), by rising alpha; settings of which the paper says no number have one seed."""
+    """Return label -> (look, seeds), by rising alpha."""
     between = {alpha: ("fna", (("model.attention.alpha", alpha),)) for alpha in scale.alphas}
     found = {}
     for alpha in sorted({"1.2", "2", *scale.alphas}, key=float):
         name, more = between.get(alpha, ("la" if alpha == "2" else "fna", ()))
-        found[f"alpha = {alpha}"] = (
-            name,
-            small_cells(scale, name, *more, tied=True, dim=dim, seeds=1 if more else None),
-        )
+        found[f"alpha = {alpha}"] = (name, small_cells(scale, name, *more, tied=True, dim=dim))
     found["DP"] = ("dp", small_cells(scale, "dp", tied=True, dim=dim))
     found["uniform"] = ("uniform", small_cells(scale, "uniform", dim=dim))
     return found
