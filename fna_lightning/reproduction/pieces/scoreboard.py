@@ -57,13 +57,14 @@ def run(bench: Bench) -> Finding:
                     *("-" if math.isnan(v) else f"{v:.2f}" for v in (pair.half_width, pair.p_value)),
                 ]
                 lines.append([ATTENTIONS[name], str(pair.count), *numbers])
-        finding.tables.append(
-            Table(f"{title}: difference to DP, paired over seeds", ["", "seeds", "difference", "± 95 %", "p"], lines)
-        )
+        if lines:
+            columns = ["", "seeds", "difference", "± 95 %", "p"]
+            finding.tables.append(Table(f"{title}: difference to DP, paired over seeds", columns, lines))
         for worse in ("dp", "uniform"):
             label = f"FNA above {ATTENTIONS[worse]}, {family}"
             finding.claims.append(bench.claim(label, found["fna"], found[worse], metric=metric, factor=factor))
-    finding.figures[bench.save(figure, "scoreboard")] = "Strong recipes, the same for every attention."
+    if any(row.ours is not None for row in finding.rows):
+        finding.figures[bench.save(figure, "scoreboard")] = "Strong recipes, the same for every attention."
     finding.notes.append(
         "Nothing here is the paper's: a validation split held out of train, the field's recipes, test once."
     )
