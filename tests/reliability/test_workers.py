@@ -72,18 +72,13 @@ def all_end(processes: list[int]) -> list[int]:
     return left
 
 
-@pytest.mark.parametrize(
-    ("how", "send"),
-    [(signal.SIGKILL, os.kill), (signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg)],
-    ids=["SIGKILL", "SIGTERM", "SIGTERM to all"],
-)
-def test_a_sweep_leaves_no_orphans_and_its_runs_are_saved(
-    how: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
-) -> None:
-    run = start(SWEEP, tmp_path)
+def stop(
+    run: subprocess.Popen[str], ready: Callable[[], bool], how: signal.Signals, send: Callable[[int, int], None]
+) -> str:
+    """Signal a command once it is ready; return what it said when it and everyone below it has ended."""
     everyone = []
     try:
-        until(lambda: len(list(tmp_path.glob("grid/*/*/checkpoints/last.ckpt"))) == 2, run)
+        until(ready, run)
         everyone = family(run.pid)
         assert len(everyone) >= 2
         send(run.pid, how)
@@ -93,6 +88,19 @@ def test_a_sweep_leaves_no_orphans_and_its_runs_are_saved(
         run.kill()
         for pid in filter(runs, everyone):
             os.kill(pid, signal.SIGKILL)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("how", "send"),
+    [(signal.SIGKILL, os.kill), (signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg)],
+    ids=["SIGKILL", "SIGTERM", "SIGTERM to all"],
+)
+def test_a_sweep_leaves_no_orphans_and_its_runs_are_saved(
+    how: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
+) -> None:
+    run = start(SWEEP, tmp_path)
+    said = stop(run, lambda: len(list(tmp_path.glob("grid/*/*/checkpoints/last.ckpt"))) == 2, how, send)
     logs = [path.read_text() for path in tmp_path.glob("grid/*/*/log.txt")]
     assert len(logs) == 2
     assert all("all is saved; `fna-lightning resume" in log for log in logs)
@@ -104,19 +112,8 @@ def test_a_sweep_leaves_no_orphans_and_its_runs_are_saved(
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
 def test_a_reproduction_leaves_no_orphans(how: signal.Signals, tmp_path: Path) -> None:
     run = start(["reproduce", "prop-1", "generator", "fig-spectrum", "--workers", "2", "--out", "page"], tmp_path)
-    everyone = []
-    try:
-        # two pieces have begun
-        until(lambda: len(list(tmp_path.glob("page/pieces/*"))) >= 2, run)
-        everyone = family(run.pid)
-        assert len(everyone) >= 2
-        run.send_signal(how)
-        _, said = run.communicate(timeout=SOON)
-        assert all_end(everyone) == []
-    finally:
-        run.kill()
-        for pid in filter(runs, everyone):
-            os.kill(pid, signal.SIGKILL)
+    # two pieces have begun
+    said = stop(run, lambda: len(list(tmp_path.glob("page/pieces/*"))) >= 2, how, os.kill)
     if how is signal.SIGINT:
         assert run.returncode == 130
         assert said.splitlines() == ["interrupted"]
