@@ -43,8 +43,9 @@ class Walks:
             sums = block.sum(dim=-1, keepdim=True)
             self._check_values(block, sums, where)
             if self.stochastic:
-                # in place where the conversion has made a copy: a pass over fresh memory costs more than the division
-                block = block / sums if block.data_ptr() == self.matrices.data_ptr() else block.div_(sums)
+                # in place where the conversion has made a copy: a pass over fresh memory costs more than the product
+                scale = sums.reciprocal_()
+                block = block * scale if block.data_ptr() == self.matrices.data_ptr() else block.mul_(scale)
             yield where, block
 
     def scalars(self, measure: Callable[[Tensor], Tensor]) -> Tensor:

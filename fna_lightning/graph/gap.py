@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fna_lightning.graph.checks import check_walks
 from fna_lightning.graph.krylov import second_modulus
+from fna_lightning.graph.lanczos import second_modulus_of_reversible
 from fna_lightning.graph.reversible import balance
 
 METHODS = ("auto", "exact", "reversible", "iterative")
@@ -83,9 +84,10 @@ def _iterative(walk: Tensor) -> float:
     if not walk[0, 1:].any() and not walk.triu(1).any():
         # causal: far from normal, which an iteration does not like, and solved by looking
         return walk.diagonal().topk(2).values[1].item()
-    modulus, error = second_modulus(walk.numpy(), tolerance=TOLERANCE)
-    if error <= TOLERANCE:
-        return modulus
+    for search in (second_modulus_of_reversible, second_modulus):
+        found = search(walk.numpy(), tolerance=TOLERANCE)
+        if found is not None and found[1] <= TOLERANCE:
+            return found[0]
     symmetric, _, departure = balance(walk)
     if departure <= TOLERANCE:
         return _second_of_symmetric(symmetric)

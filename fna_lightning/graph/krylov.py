@@ -11,13 +11,21 @@ a poor basis shows, it does not mislead.
 import numpy as np
 from numpy.typing import NDArray
 
+from fna_lightning.graph.appointments import Appointments
+
 Matrix = NDArray[np.float64]
 
-POWER = 6
+# odd: an eigenvalue and its negative have different powers
+POWER = 5
 # the condition of an eigenvalue in a subspace falls short of the true one: by a factor 3 on thousands of random walks
 MARGIN = 4.0
 REFINEMENTS = 4
-CHECKS = (4, 8, 12, 16, 20, 28, 36, 48)
+# a vector whose square is no ordinary float32 has no direction
+SMALLEST = np.sqrt(np.finfo(np.float32).tiny)
+# a vector whose error is this far beyond the expected is that of several eigenvalues of M with one p-th power, which
+# only the whole space tells apart
+MIXED = 1e3
+LONGEST = 64
 
 
 def second_modulus(walk: Matrix, *, tolerance: float) -> tuple[float, float]:
@@ -34,23 +42,36 @@ def second_modulus(walk: Matrix, *, tolerance: float) -> tuple[float, float]:
         return 0.0, size  # no eigenvalue exceeds the norm
     deflated /= size
     start = np.random.default_rng(n).standard_normal(n).astype(np.float32)
-    last = min(CHECKS[-1], n)
+    last = min(LONGEST, n)
     vectors = np.empty((last + 1, n), dtype=np.float32)
     vectors[0] = start / np.linalg.norm(start)
     hessenberg = np.zeros((last + 1, last))
     modulus, error = 0.0, size
+    when = Appointments(0.1 * tolerance, least=2)
     for k in range(1, last + 1):
         growth = _extend(deflated, vectors, hessenberg, k)
         ended = k == last or not growth
-        if ended or (k in CHECKS and size * _expected_error(hessenberg, k) <= 0.2 * tolerance):
-            space = vectors[: k + 1 if growth and k < n else k].T.astype(np.float64)
-            # what float32 left in the basis shrinks with every product in float64
-            for _ in range(REFINEMENTS if ended else 1):
-                modulus, error, space = _project(walk, space)
-                if error <= tolerance:
-                    return modulus, error
-            if ended:
+        if not ended:
+            if k < when.next:
+                continue
+            leading, condition, residual = _leading(hessenberg, k)
+            expected = MARGIN * condition * size * residual
+            if not when.met(k, expected):
+                continue
+            x = leading @ vectors[:k]
+            modulus, error, _ = _project(walk, np.stack([x.real, x.imag], axis=1), condition)
+            if error <= tolerance:
                 break
+            if error <= MIXED * expected:
+                continue
+        space = vectors[: k + 1 if growth and k < n else k].T.astype(np.float64)
+        # what float32 left in the basis shrinks with every product in float64
+        for _ in range(REFINEMENTS if ended else 1):
+            modulus, error, space = _project(walk, space)
+            if error <= tolerance:
+                break
+        if ended or error <= tolerance:
+            break
     return modulus, error
 
 
@@ -60,7 +81,7 @@ def _extend(matrix: NDArray[np.float32], vectors: NDArray[np.float32], hessenber
     for _ in range(POWER):
         w = matrix @ w
     size = float(np.sqrt(w @ w))
-    if size < np.finfo(np.float32).tiny:
+    if size < SMALLEST:
         return False
     w = w / size
     known = vectors[:k]
@@ -78,24 +99,33 @@ def _extend(matrix: NDArray[np.float32], vectors: NDArray[np.float32], hessenber
     return True
 
 
-def _expected_error(hessenberg: Matrix, k: int) -> float:
-    """Return how far |lambda| may still be, from the small matrix of M^p alone: cheap, and only a hint when to look."""
+def _leading(hessenberg: Matrix, k: int) -> tuple[NDArray[np.complex128], float, float]:
+    """Return the coordinates of the leading Ritz vector of M^p, its condition, and its residual with M.
+
+    All from the small matrix alone: cheap, and only a hint when to look.
+    """
     values, vectors = np.linalg.eig(hessenberg[:k, :k])
     top = np.abs(values).argmax()
     size = abs(values[top])
-    return hessenberg[k, k - 1] * abs(vectors[-1, top]) / POWER * size ** (1 / POWER - 1) if size > 0 else 0.0
+    coordinates = vectors[:, top].astype(np.complex128)
+    residual = hessenberg[k, k - 1] * abs(coordinates[-1]) / POWER * size ** (1 / POWER - 1) if size > 0 else 0.0
+    return coordinates, _condition(vectors, top), residual
 
 
-def _project(walk: Matrix, space: Matrix) -> tuple[float, float, Matrix]:
+def _condition(vectors: NDArray[np.inexact], top: int) -> float:
+    """Return the condition of one eigenvalue of a small matrix from its unit eigenvectors."""
+    try:
+        return float(np.linalg.norm(np.linalg.inv(vectors)[top]))
+    except np.linalg.LinAlgError:
+        return float("inf")
+
+
+def _project(walk: Matrix, space: Matrix, condition: float = 0.0) -> tuple[float, float, Matrix]:
     """Return the largest Ritz modulus of the deflated ``walk`` on the columns of ``space``, its error, the images."""
     basis = np.linalg.qr(space).Q
     images = walk @ basis
     images -= images.mean(axis=0)
     values, y = np.linalg.eig(basis.T @ images)
-    top = np.abs(values).argmax()
-    try:
-        condition = float(np.linalg.norm(np.linalg.inv(y)[top]))
-    except np.linalg.LinAlgError:
-        condition = float("inf")
+    top = int(np.abs(values).argmax())
     residual = float(np.linalg.norm(images @ y[:, top] - values[top] * (basis @ y[:, top])))
-    return float(abs(values[top])), MARGIN * residual * condition, images
+    return float(abs(values[top])), MARGIN * residual * max(condition, _condition(y, top)), images

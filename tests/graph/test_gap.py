@@ -13,6 +13,7 @@ from walks import attention, directed_ring, generator, random_walk, ring, two_cl
 from fna_lightning.graph import gap as gap_module
 from fna_lightning.graph import spectral_gap, spectrum
 from fna_lightning.graph.krylov import second_modulus
+from fna_lightning.graph.lanczos import second_modulus_of_reversible
 
 METHODS = ["auto", "exact", "reversible", "iterative"]
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -126,8 +127,31 @@ def test_a_walk_without_balance_is_refused_by_the_reversible_way_with_its_distan
         spectral_gap(directed_ring(9, 0.5), method="reversible")
 
 
+@settings(max_examples=20)
+@given(n=st.integers(70, 200), seed=st.integers(0, 2**31), sharpness=st.floats(0.1, 5))
+def test_tied_walks_are_found_by_their_symmetry_within_the_error_stated(n: int, seed: int, sharpness: float) -> None:
+    walk = random_walk(n, seed, sharpness=sharpness, tied=True)
+    found = second_modulus_of_reversible(walk.numpy(), tolerance=1e-6)
+    assert found is None or found[1] > 1e-6 or abs(found[0] - second_by_numpy(walk)) <= found[1]
+
+
+def test_random_tied_walks_settle_and_others_are_left_to_arnoldi() -> None:
+    for seed in range(10):
+        found = second_modulus_of_reversible(random_walk(100, seed, tied=True).numpy(), tolerance=1e-6)
+        assert found is not None
+        assert found[1] <= 1e-6
+        assert second_modulus_of_reversible(random_walk(100, seed).numpy(), tolerance=1e-6) is None
+    # crowded: 35 clusters that hardly exchange have eigenvalues within 1e-4 of each other
+    labels = torch.randint(0, 35, (180,), generator=generator(2))
+    kernel = (labels[:, None] == labels).double() + 1e-6
+    walk = kernel / kernel.sum(dim=-1, keepdim=True)
+    assert second_modulus_of_reversible(walk.numpy(), tolerance=1e-6) is None
+    assert_close(spectral_gap(walk, method="iterative").item(), 1 - second_by_numpy(walk), atol=1e-6, rtol=0)
+
+
 def test_an_iteration_that_does_not_converge_gives_way_to_all_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gap_module, "second_modulus", lambda *_, **__: (0.123, 1e-3))
+    for search in ("second_modulus", "second_modulus_of_reversible"):
+        monkeypatch.setattr(gap_module, search, lambda *_, **__: (0.123, 1e-3))
     for walk in (random_walk(70, 1), random_walk(70, 1, tied=True)):
         assert_close(spectral_gap(walk, method="iterative").item(), 1 - second_by_numpy(walk), atol=1e-9, rtol=0)
 
