@@ -68,7 +68,7 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = distance(squared, it->law, a->sphere, &slope);
         by_kappa += grad * ((a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - usual);
-        scaled_log2_1p(z, -it->law.exponent, all(-reference), 1);
+        scaled_log2_1p(z, NULL, -it->law.exponent, all(-reference), 1);
         by_exponent += grad * z[0];
     }
     w->exponent += sum_lanes(by_exponent);
@@ -98,7 +98,7 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
         int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
         int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
-        weigh(w->s + i * BK, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
+        weigh(w->s + i * BK, NULL, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
               w->reference[i]);
         if (a->dropout > 0.0f) {
             drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
@@ -137,7 +137,7 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
     const float *stats = a->stats + 2 * (index * a->n + i0);
     const float *out = a->out.data + it->b * a->out.batch + it->h * a->out.head + i0 * a->out.row;
     const float *grad = a->grad_out.data + it->b * a->grad_out.batch + it->h * a->grad_out.head + i0 * a->grad_out.row;
-    pack_queries(a, it, i0, count, padded, w->queries, w->norms);
+    pack_queries(a, it, i0, count, padded, w->queries, w->norms, NULL);
     pad_rows(w->centered, it->dp, it->q + i0 * a->q.row, a->q.row, count, a->d, it->center);
     pad_rows(w->grad_out, it->dvp, grad, a->grad_out.row, count, a->dv, NULL);
     memset(w->grad_out + count * it->dvp, 0, sizeof(float) * (size_t)((padded - count) * it->dvp));

@@ -24,8 +24,9 @@ typedef struct {
 #define UNSEEN 3e38f
 
 typedef struct {
-    float *s;                              /* (BQ, BK): squared distances, then weights */
+    float *s, *low;                        /* (BQ, BK): squared distances, then weights; what s lacks, if fine */
     float *out, *queries, *norms, *factors;
+    parts split;                           /* (BQ) the norms in two parts, if fine */
     float *sums, *least;                   /* (BQ, VL) sums of weights; (BQ) */
     float slack;                           /* what makes a row's bound out of its least squared distance */
     row_state *rows;
@@ -71,12 +72,17 @@ INLINE void refer(const head *it, forward_space *w, int64_t count, const int gau
 }
 
 INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
-                          int64_t cols, int view, const int gaussian, const int sphere) {
+                          int64_t cols, int view, const int gaussian, const int sphere, const int fine) {
     const int per_row = w->seen.per_row;
     for (int64_t i = 0; i < count; i++) {
         int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
         w->sees[i] = per_row ? fill(a, it, i0 + i, j0, cols, lanes) : view;
-        finish_row(a, it, it->q + (i0 + i) * a->q.row, w->norms[i], j0, cols, w->s + i * BK, sphere, 0);
+        const float *q = it->q + (i0 + i) * a->q.row;
+        if (fine)
+            finish_row_finely(a, it, q, w->norms[i], w->split.first[i], w->split.second[i], j0, cols, w->s + i * BK,
+                              w->low + i * BK);
+        else
+            finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 0);
         w->least[i] = nearest(w->s + i * BK, cols, w->sees[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
     }
     refer(it, w, count, gaussian, sphere);
@@ -87,7 +93,7 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
             memset(s, 0, sizeof(float) * (size_t)cols);
             continue;
         }
-        vf total = weigh(s, s, cols, w->sees[i] == EVERY ? NULL : lanes, it->law, gaussian, sphere,
+        vf total = weigh(s, fine ? w->low + i * BK : NULL, s, cols, w->sees[i] == EVERY ? NULL : lanes, it->law, gaussian, sphere,
                          w->rows[i].reference);
         store(sums, load(sums) + total);
         if (a->dropout > 0.0f) {
@@ -99,15 +105,16 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
 
 static void forward_block_any(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
                               int64_t cols, int view) {
-    if (a->gaussian && a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 1, 1);
-    else if (a->gaussian) forward_block(a, it, w, i0, count, j0, cols, view, 1, 0);
-    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 0, 1);
-    else forward_block(a, it, w, i0, count, j0, cols, view, 0, 0);
+    if (a->gaussian && a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 1, 1, 0);
+    else if (a->gaussian) forward_block(a, it, w, i0, count, j0, cols, view, 1, 0, 0);
+    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 0, 1, 0);
+    else if (it->fine) forward_block(a, it, w, i0, count, j0, cols, view, 0, 0, 1);
+    else forward_block(a, it, w, i0, count, j0, cols, view, 0, 0, 0);
 }
 
 static void forward_queries(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count) {
     int64_t padded = up(count, ROWS), end = last_key(a, i0, count);
-    pack_queries(a, it, i0, count, padded, w->queries, w->norms);
+    pack_queries(a, it, i0, count, padded, w->queries, w->norms, &w->split);
     memset(w->out, 0, sizeof(float) * (size_t)(padded * it->dvp));
     memset(w->sums, 0, sizeof(float) * (size_t)(padded * VL));
     memset(w->rows, 0, sizeof(row_state) * (size_t)padded);
@@ -146,6 +153,8 @@ static void forward_thread(void *pointer) {
     for (int pass = 0; pass < 2; pass++) {
         head_space(&space, a, &it, 0);
         w.s = take(&space, BQ * BK);
+        w.low = take(&space, BQ * BK);
+        w.split = (parts){take(&space, BQ), take(&space, BQ)};
         w.out = take(&space, BQ * it.dvp);
         w.queries = take(&space, BQ * a->d);
         w.norms = take(&space, BQ);

@@ -14,7 +14,8 @@
 #endif
 #define ROWS 4
 
-enum { FROM_NOTHING, FROM_C };
+/* where a sum begins, and whether it is added to C when it is done: the digits of many small sums are kept better */
+enum { FROM_NOTHING, FROM_C, ONTO_C };
 /* what is summed: a * b, or (a - b)^2, which is exact where a and b are close, and never less than TINY */
 enum { PRODUCT, SQUARED_DIFFERENCE };
 
@@ -58,7 +59,10 @@ INLINE void tile(operands o, int64_t depth, const int mr, const int nv, const in
 #pragma GCC unroll 16
     for (int r = 0; r < mr; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < nv; v++) store(o.c + r * o.ldc + v * VL, acc[r][v]);
+        for (int v = 0; v < nv; v++) {
+            float *c = o.c + r * o.ldc + v * VL;
+            store(c, from == ONTO_C ? load(c) + acc[r][v] : acc[r][v]);
+        }
 }
 
 INLINE void strip(operands o, int64_t rows, int64_t depth, const int nv, const int from, const int what) {
@@ -88,14 +92,30 @@ INLINE void gemm(operands o, int64_t rows, int64_t cols, int64_t depth, const in
     if (c < cols) strip(o, rows, depth, 1, from, what);
 }
 
+/* Sums of this many terms. */
+#define SHORT 16
+
+INLINE void gemm_by_parts(operands o, int64_t rows, int64_t cols, int64_t depth, const int what) {
+    for (int64_t l = 0; l < depth; l += SHORT, o.a += SHORT * o.depth, o.b += SHORT * o.ldb) {
+        int64_t terms = depth - l < SHORT ? depth - l : SHORT;
+        if (l == 0)
+            gemm(o, rows, cols, terms, FROM_NOTHING, what);
+        else
+            gemm(o, rows, cols, terms, ONTO_C, what);
+    }
+}
+
 static void multiply(operands o, int64_t rows, int64_t cols, int64_t depth) {
     gemm(o, rows, cols, depth, FROM_NOTHING, PRODUCT);
+}
+static void multiply_by_parts(operands o, int64_t rows, int64_t cols, int64_t depth) {
+    gemm_by_parts(o, rows, cols, depth, PRODUCT);
 }
 static void multiply_add(operands o, int64_t rows, int64_t cols, int64_t depth) {
     gemm(o, rows, cols, depth, FROM_C, PRODUCT);
 }
 static void squared_distances(operands o, int64_t rows, int64_t cols, int64_t depth) {
-    gemm(o, rows, cols, depth, FROM_NOTHING, SQUARED_DIFFERENCE);
+    gemm_by_parts(o, rows, cols, depth, SQUARED_DIFFERENCE);
 }
 
 #endif

@@ -19,20 +19,31 @@
 #define ANTIPODE 3.9f
 /* widths up to this have the exact form for the same price */
 #define NARROW 16
+/* A relative error of s becomes one of the weight, times half of m z / (1 + z). Where that is more than this, as for tokens
+ * many kappa apart in a wide head, s is kept in two floats. */
+#define SENSITIVE 24.0f
 /* in the gradient, q sum G - G k loses the digits of pairs closer than this part of their norms */
 #define VERY_CLOSE 1e-3f
 
 INLINE int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 INLINE int64_t at_most(int64_t x, int64_t bound) { return x < bound ? x : bound; }
 
+/* Numbers in two parts: sums of two first parts are exact, so no digit is lost before the products are added. */
+typedef struct {
+    float *first, *second;
+} parts;
+
 typedef struct {
     law law;
     int direct;              /* exact differences rather than norms and products */
+    int fine;                /* squared distances in two floats; forward only */
     float unit;              /* the squared distances are in units of 1 / this */
     int64_t b, h, keys, blocks; /* keys: m padded to VL */
     int64_t dp, dvp;         /* widths padded to VL */
     const float *q, *k, *v;
     float *center, *norms;   /* (d) mean key; (keys) centred squared norms */
+    parts key_norms;         /* (keys) and in two parts, if fine */
+    float grid;              /* x + grid - grid is the first part of x */
     float *kt, *values;      /* (blocks, d, BK); (m, dvp) */
     /* backward only */
     float *rows, *vt;        /* (keys, dp) centred keys; (blocks, dv, BK) */
@@ -53,16 +64,27 @@ INLINE float squared_gap(const float *a, const float *b, int64_t d, float sign) 
     return total;
 }
 
-/* Whether so many pairs are close that exact differences are cheaper than repairing them one by one. */
-static int crowded(const fna_args *a, const head *it) {
-    if (a->d <= NARROW) return 1;
-    int64_t pairs = at_most(a->n * a->m / 256, 64), close = 0;
-    for (int64_t t = 0; t < pairs; t++) {
+/* Looks at a few pairs and decides how the distances of a head are taken: directly, if so many are close that exact
+ * differences are cheaper than repairing them one by one. */
+static void survey(const fna_args *a, head *it, int backward) {
+    int64_t pairs = 0, close = 0;
+    float total = 0.0f, kappa = a->kappa[it->h];
+    it->direct = a->d <= NARROW;
+    it->fine = 0;
+    if (it->direct) return;
+    for (int64_t t = 0; t < at_most(a->n * a->m / 256, 64); t++) {
         const float *q = it->q + (t * 7919 % a->n) * a->q.row, *k = it->k + (t * 104729 % a->m) * a->k.row;
         float gap = squared_gap(q, k, a->d, 1.0f);
+        /* a token and itself say nothing about the others */
+        if (gap == 0.0f) continue;
+        pairs++;
+        total += gap;
         close += gap < CLOSE * (squared_gap(q, it->center, a->d, 1.0f) + squared_gap(k, it->center, a->d, 1.0f));
     }
-    return close * 16 > pairs;
+    it->direct = close * 16 > pairs;
+    if (backward || it->direct || a->sphere || a->gaussian || !pairs) return;
+    float z = sqrtf(total / (float)pairs) / kappa;
+    it->fine = a->exponent[it->h] * z > SENSITIVE * (1.0f + z);
 }
 
 /* Blocks of BK keys, column by column; lanes beyond the last key are 0. */
@@ -88,12 +110,38 @@ static void transpose_blocks(float *to, const float *from, int64_t row, int64_t 
 static void block_norms(const head *it, int64_t d) {
     for (int64_t j = 0; j < it->keys; j += VL) {
         const float *column = it->kt + j / BK * d * BK + j % BK;
-        vf sum = all(0.0f);
+        if (it->direct) {
+            vf sum = all(0.0f);
+            for (int64_t c = 0; c < d; c++) {
+                vf x = load(column + c * BK) - it->center[c];
+                sum += x * x;
+            }
+            store(it->norms + j, sum * it->unit);
+            continue;
+        }
+        vd sum = {0};
         for (int64_t c = 0; c < d; c++) {
-            vf x = load(column + c * BK) - (it->direct ? it->center[c] : 0.0f);
+            vd x = widen(load(column + c * BK));
             sum += x * x;
         }
-        store(it->norms + j, sum * it->unit);
+        sum *= it->unit;
+        vf norm = narrow(sum);
+        store(it->norms + j, norm);
+        if (it->fine) store(it->key_norms.second + j, narrow(sum - widen(norm)));
+    }
+}
+
+/* Rounds the first parts of the norms so that the sum of two has no rounding, unless a query is far outside. */
+static void split_norms(head *it) {
+    float largest = TINY;
+    for (int64_t j = 0; j < it->keys; j++) largest = it->norms[j] > largest ? it->norms[j] : largest;
+    int exponent;
+    frexpf(largest, &exponent);
+    it->grid = ldexpf(1.5f, exponent + 2);
+    for (int64_t j = 0; j < it->keys; j += VL) {
+        vf norm = load(it->norms + j), first = norm + it->grid - it->grid;
+        store(it->key_norms.first + j, first);
+        store(it->key_norms.second + j, load(it->key_norms.second + j) + (norm - first));
     }
 }
 
@@ -117,12 +165,13 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     memset(it->center, 0, sizeof(float) * (size_t)a->d);
     for (int64_t j = 0; j < a->m; j++) add_row(it->center, it->k + j * a->k.row, a->d);
     scale_row(it->center, it->center, 1.0f / (float)a->m, a->d);
-    it->direct = crowded(a, it);
+    survey(a, it, backward);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
     float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
     it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale, 2.0f * sqrtf(TINY * scale)};
     transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
     block_norms(it, a->d);
+    if (it->fine) split_norms(it);
     if (!backward) {
         pad_rows(it->values, it->dvp, it->v, a->v.row, a->m, a->dv, NULL);
         return;
@@ -138,13 +187,32 @@ static void distances(const fna_args *a, const head *it, const float *queries, i
     operands o = {queries, a->d, 1, it->kt + j0 * a->d, BK, s, BK};
     if (it->direct)
         squared_distances(o, rows, cols, a->d);
+    else if (it->fine)
+        multiply_by_parts(o, rows, cols, a->d);
     else
         multiply(o, rows, cols, a->d);
 }
 
-/* The queries as `distances` wants them, their centred norms, and zeros in the rows up to `padded`. */
+INLINE double exact_norm(const float *x, const float *center, int64_t d) {
+    vd sum = {0};
+    double total = 0.0;
+    int64_t c = 0;
+    for (; c + VL <= d; c += VL) {
+        vd gap = widen(load(x + c) - load(center + c));
+        sum += gap * gap;
+    }
+    for (int l = 0; l < VL; l++) total += sum[l];
+    for (; c < d; c++) {
+        float gap = x[c] - center[c];
+        total += (double)gap * gap;
+    }
+    return total;
+}
+
+/* The queries as `distances` wants them, their centred norms (also in two parts, if fine), and zeros in the rows up to
+ * `padded`. */
 static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t count, int64_t padded, float *queries,
-                         float *norms) {
+                         float *norms, const parts *split) {
     const float factor = it->direct ? 1.0f : -2.0f * it->unit, shift = it->direct ? 0.0f : 1.0f;
     memset(queries + count * a->d, 0, sizeof(float) * (size_t)((padded - count) * a->d));
     for (int64_t i = 0; i < count; i++, queries += a->d) {
@@ -163,15 +231,31 @@ static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t 
             queries[c] = (from[c] - shift * center[c]) * factor;
         }
         norms[i] = it->unit * total;
+        if (it->fine) {
+            double norm = it->unit * exact_norm(from, center, a->d);
+            split->first[i] = (float)norm + it->grid - it->grid;
+            split->second[i] = (float)(norm - split->first[i]);
+        }
     }
 }
 
-/* Takes the pairs of one row that lost digits again, from the tokens themselves. */
-static void repair(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s) {
-    for (int64_t j = 0; j < at_most(cols, a->m - j0); j++) {
-        const float *k = it->k + (j0 + j) * a->k.row;
-        if (!it->direct && s[j] < CLOSE * (norm + it->norms[j0 + j])) s[j] = it->unit * squared_gap(q, k, a->d, 1.0f) + TINY;
-        if (a->sphere && s[j] > ANTIPODE) s[j] = -squared_gap(q, k, a->d, -1.0f) - TINY;
+/* Takes the pairs of one row that lost digits again, from the tokens themselves; `low` may be NULL. */
+static void repair(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s,
+                   float *low) {
+    const float *norms = it->norms + j0;
+    int64_t real = at_most(cols, a->m - j0);
+    for (int64_t start = 0; start < real; start += VL) {
+        vf x = load(s + start);
+        int near = !it->direct && any_less(x - CLOSE * load(norms + start), all(CLOSE * norm));
+        if (!near && !(a->sphere && any_less(all(ANTIPODE), x))) continue;
+        for (int64_t j = start; j < at_most(start + VL, real); j++) {
+            const float *k = it->k + (j0 + j) * a->k.row;
+            if (!it->direct && s[j] < CLOSE * (norm + norms[j])) {
+                s[j] = it->unit * squared_gap(q, k, a->d, 1.0f) + TINY;
+                if (low) low[j] = 0.0f;
+            }
+            if (a->sphere && s[j] > ANTIPODE) s[j] = -squared_gap(q, k, a->d, -1.0f) - TINY;
+        }
     }
 }
 
@@ -196,8 +280,26 @@ INLINE int finish_row(const fna_args *a, const head *it, const float *q, float n
     }
     int close = any_less(closest, all((it->direct ? VERY_CLOSE : CLOSE) * norm));
     int far = sphere && any_less(all(ANTIPODE), farthest);
-    if ((close && !it->direct) || far) repair(a, it, q, norm, j0, cols, s);
+    if ((close && !it->direct) || far) repair(a, it, q, norm, j0, cols, s, NULL);
     return close || far;
+}
+
+/* The same in two floats: s + low. */
+INLINE void finish_row_finely(const fna_args *a, const head *it, const float *q, float norm, float first, float second,
+                              int64_t j0, int64_t cols, float *s, float *low) {
+    const float *firsts = it->key_norms.first + j0, *seconds = it->key_norms.second + j0;
+    vf closest = all(3e38f);
+    for (int64_t j = 0; j < cols; j += VL) {
+        /* |q|^2 + |k|^2 is never less than |2 q.k|, so what the sum loses is known in two steps */
+        vf product = load(s + j), norms = load(firsts + j) + first, sum = product + norms;
+        vf rest = ((norms - sum) + product) + (load(seconds + j) + second);
+        vf x = sum + rest;
+        store(low + j, rest - (x - sum));
+        x = vmax(x, all(TINY));
+        store(s + j, x);
+        closest = vmin(closest, x - CLOSE * load(it->norms + j0 + j));
+    }
+    if (any_less(closest, all(CLOSE * norm))) repair(a, it, q, norm, j0, cols, s, low);
 }
 
 #endif

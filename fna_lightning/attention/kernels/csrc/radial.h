@@ -30,15 +30,16 @@ typedef struct {
 /* p = p * f + coefficient */
 #define STEP(p, f, coefficient) EACH p[i] = p[i] * f[i] + coefficient
 
-/* z = factor * log2(1 + z) + rest.
+/* z = factor * log2(1 + z + finer) + rest; `finer` may be NULL.
  * log2(1 + z) is e + log2(1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]; relative error of the polynomial 3e-8. Each part is
  * multiplied before the sum, which keeps the digits of a small logarithm. */
-INLINE void scaled_log2_1p(vf *z, float factor, vf rest, const int u) {
+INLINE void scaled_log2_1p(vf *z, const vf *finer, float factor, vf rest, const int u) {
     vf f[MAX_U], p[MAX_U];
     EACH {
         vi e = (bits(z[i] + 1.0f) - 0x3f3504f3) & (int32_t)0xff800000;
         vf shrink = as_floats(0x3f800000 - e);    /* 2^-e */
         f[i] = z[i] * shrink + (shrink - 1.0f);   /* z is not rounded to 1 + z first */
+        if (finer) f[i] += finer[i] * shrink;
         z[i] = to_floats(e) * (factor * 0x1p-23f) + rest;
     }
     EACH p[i] = 0.125837234f * f[i] - 0.207270084f;
@@ -97,7 +98,7 @@ INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf 
     vf slope;
     if (!gaussian || sphere) EACH s[i] = distance(s[i], it, sphere, &slope);
     if (!gaussian)
-        scaled_log2_1p(s, -it.exponent, rest, u);
+        scaled_log2_1p(s, NULL, -it.exponent, rest, u);
     else
         EACH s[i] = (sphere ? s[i] * s[i] : s[i] * it.scale) * -LOG2_E + rest;
 }

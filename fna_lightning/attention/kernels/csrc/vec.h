@@ -24,6 +24,7 @@
 typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+typedef double vd __attribute__((vector_size(8 * VL)));
 typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
@@ -34,6 +35,8 @@ INLINE vf all(float x) { return x - (vf){0}; }
 INLINE vi bits(vf v) { return (vi)v; }
 INLINE vf as_floats(vi v) { return (vf)v; }
 INLINE vf to_floats(vi v) { return __builtin_convertvector(v, vf); }
+INLINE vd widen(vf v) { return __builtin_convertvector(v, vd); }
+INLINE vf narrow(vd v) { return __builtin_convertvector(v, vf); }
 INLINE vf keep(vi mask, vf v) { return (vf)(mask & (vi)v); }
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
@@ -76,6 +79,26 @@ INLINE int any_less(vf a, vf b) {
 }
 #endif
 #endif
+
+/* a - r * r to the last digit: in one rounding where there is such an instruction, else with r in two halves */
+INLINE vf left_of(vf a, vf r) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return a - r * r;
+#else
+    vf c = r * 4097.0f, high = c - (c - r), low = r - high;
+    return ((a - high * high) - 2.0f * high * low) - low * low;
+#endif
+}
+/* The root of a + low in two parts, the first returned. */
+INLINE vf root_parts(vf a, vf low, vf *rest) {
+#if defined(__AVX512F__)
+    vf half = 0.5f * (vf)_mm512_rsqrt14_ps((__m512)a), r = a * (2.0f * half);
+#else
+    vf r = vsqrt(a), half = 0.5f / r;
+#endif
+    *rest = (left_of(a, r) + low) * half;
+    return r;
+}
 
 #if !defined(__AVX512F__)
 INLINE vf reciprocal(vf a) { return 1.0f / a; }

@@ -4,11 +4,17 @@
 
 #include "radial.h"
 
-INLINE vf weigh_some(const float *s, float *p, const int32_t *lanes, law it, const int gaussian, const int sphere,
+INLINE vf weigh_some(const float *s, const float *low, float *p, const int32_t *lanes, law it, const int gaussian, const int sphere,
                      vf rest, const int u) {
     vf x[MAX_U], sum = all(0.0f);
     EACH x[i] = load(s + i * VL);
-    log2_kernel(x, it, gaussian, sphere, rest, u);
+    if (low) {
+        vf finer[MAX_U];
+        EACH x[i] = root_parts(x[i], load(low + i * VL), finer + i);
+        scaled_log2_1p(x, finer, -it.exponent, rest, u);
+    } else {
+        log2_kernel(x, it, gaussian, sphere, rest, u);
+    }
     exp2_bounded(x, u);
     EACH {
         if (lanes) x[i] = keep((vi)load((const float *)(lanes + i * VL)), x[i]);
@@ -20,10 +26,11 @@ INLINE vf weigh_some(const float *s, float *p, const int32_t *lanes, law it, con
 
 #define WEIGH(u)                                                                                       \
     for (; j + u * VL <= cols; j += u * VL)                                                            \
-    sum += weigh_some(s + j, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
+    sum += weigh_some(s + j, low ? low + j : NULL, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
 
-/* Turns squared distances s into weights p (which may be the same place); returns their sum, lane by lane. */
-INLINE vf weigh(const float *s, float *p, int64_t cols, const int32_t *lanes, law it, const int gaussian,
+/* Turns squared distances s (+ low, if not NULL: of a power law on R^d, in units of kappa^2) into weights p, which may be
+ * the same place as s; returns their sum, lane by lane. */
+INLINE vf weigh(const float *s, const float *low, float *p, int64_t cols, const int32_t *lanes, law it, const int gaussian,
                 const int sphere, float reference) {
     vf sum = all(0.0f), rest = all(-reference);
     int64_t j = 0;

@@ -67,6 +67,7 @@ static void head_space(arena *space, const fna_args *a, head *it, int backward) 
     it->norms = take(space, it->keys);
     it->kt = take(space, it->blocks * a->d * BK);
     if (!backward) {
+        it->key_norms = (parts){take(space, it->keys), take(space, it->keys)};
         it->values = take(space, a->m * it->dvp);
         return;
     }
