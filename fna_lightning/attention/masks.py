@@ -35,7 +35,10 @@ class Visibility:
                 f"exclude_self needs self-attention (as many keys as queries), got {n} queries and {m} keys; "
                 "leave it off for cross-attention"
             )
-        want = (*torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), n, m)
+        lead = q.shape[:-2]
+        if lead != k.shape[:-2]:
+            lead = torch.broadcast_shapes(lead, k.shape[:-2])
+        want = (*lead, n, m)
         if self.bias is not None:
             if not self.bias.is_floating_point():
                 raise TypeError(

@@ -7,9 +7,10 @@ to what PyTorch has by itself.
 
 import logging
 from functools import cache
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.chunked import Chunked
@@ -28,6 +29,7 @@ log = logging.getLogger("fna_lightning")
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Cpu(), Sdpa(), Flex(), Chunked(), Reference())}
 
 _chosen: dict[str, str] = {}
+_last: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
 def available_kernels() -> dict[str, str]:
@@ -64,7 +66,9 @@ def choose(call: Call) -> Kernel:
 def compute(call: Call) -> Tensor:
     """Return the output of the call by the kernel it names."""
     kernel = choose(call)
-    if not torch.compiler.is_compiling():
+    # an attention is named only when its kernel changes: its name takes longer than a small call
+    if not torch.compiler.is_compiling() and _last.get(call.attention) != kernel.name:
+        _last[call.attention] = kernel.name
         _announce(repr(call.attention), kernel.name)
     return kernel.run(call)
 

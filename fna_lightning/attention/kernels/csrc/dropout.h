@@ -24,12 +24,6 @@ INLINE vf drop_factor(vu at, uint64_t key, int32_t threshold, float scale) {
     return keep((vi)((vi)(x >> 1) >= threshold), all(scale));
 }
 
-INLINE vu drop_lanes(void) {
-    vu lane;
-    for (int l = 0; l < VL; l++) lane[l] = (uint32_t)l;
-    return lane;
-}
-
 INLINE int32_t drop_threshold(float dropout) { return (int32_t)(dropout * 2147483648.0f); }
 
 /* Writes to `factors` what the weights of a row are multiplied by: 0 or 1 / (1 - dropout). */
@@ -37,7 +31,7 @@ static void drop_factors(const fna_args *a, int64_t index, int64_t i, int64_t j0
     uint64_t key = mix(mix(a->seed ^ mix((uint64_t)index)) + (uint64_t)i);
     int32_t threshold = drop_threshold(a->dropout);
     float scale = 1.0f / (1.0f - a->dropout);
-    vu lane = drop_lanes();
+    vu lane = lane_numbers();
     for (int64_t j = 0; j < cols; j += VL)
         store(factors + j, drop_factor(lane + (uint32_t)(j0 + j), key, threshold, scale));
 }

@@ -16,7 +16,7 @@ static void drop_stretches(void *context) {
     const fna_dropout_args *a = work->args;
     int32_t threshold = drop_threshold(a->dropout);
     float scale = 1.0f / (1.0f - a->dropout);
-    vu lane = drop_lanes();
+    vu lane = lane_numbers();
     for (;;) {
         int64_t stretch = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED), start = stretch * STRETCH;
         if (start >= a->count) return;

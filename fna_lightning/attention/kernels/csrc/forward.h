@@ -124,7 +124,7 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
         if (view == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
         forward_block_any(a, it, w, i0, count, j0, cols, view);
-        operands o = {w->s, BK, 1, it->values + j0 * it->dvp, it->dvp, w->out, it->dvp};
+        operands o = {w->s, BK, 1, it->values + j0 * it->value_row, it->value_row, w->out, it->dvp};
         multiply_add(o, padded, it->dvp, at_most(cols, a->m - j0));
     }
     int64_t index = it->b * a->heads + it->h;

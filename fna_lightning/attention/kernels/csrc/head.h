@@ -44,7 +44,9 @@ typedef struct {
     float *center, *norms;   /* (d) mean key; (keys) centred squared norms */
     parts key_norms;         /* (keys) and in two parts, if fine */
     float grid;              /* x + grid - grid is the first part of x */
-    float *kt, *values;      /* (blocks, d, BK); (m, dvp) */
+    float *kt, *padded;      /* (blocks, d, BK); (m, dvp): see `values_as_they_are` */
+    const float *values;
+    int64_t value_row;
     /* backward only */
     float *rows, *vt;        /* (keys, dp) centred keys; (blocks, dv, BK) */
 } head;
@@ -110,10 +112,10 @@ static void transpose_blocks(float *to, const float *from, int64_t row, int64_t 
 static void block_norms(const head *it, int64_t d) {
     for (int64_t j = 0; j < it->keys; j += VL) {
         const float *column = it->kt + j / BK * d * BK + j % BK;
-        if (it->direct) {
+        if (!it->fine) {
             vf sum = all(0.0f);
             for (int64_t c = 0; c < d; c++) {
-                vf x = load(column + c * BK) - it->center[c];
+                vf x = load(column + c * BK) - (it->direct ? it->center[c] : 0.0f);
                 sum += x * x;
             }
             store(it->norms + j, sum * it->unit);
@@ -127,7 +129,7 @@ static void block_norms(const head *it, int64_t d) {
         sum *= it->unit;
         vf norm = narrow(sum);
         store(it->norms + j, norm);
-        if (it->fine) store(it->key_norms.second + j, narrow(sum - widen(norm)));
+        store(it->key_norms.second + j, narrow(sum - widen(norm)));
     }
 }
 
@@ -156,6 +158,10 @@ static void pad_rows(float *to, int64_t padded, const float *from, int64_t row, 
     }
 }
 
+/* Values are copied if their rows do not end with a vector, or lie so far apart that they would crowd each other out of
+ * the cache when they are read again and again. */
+INLINE int values_as_they_are(const fna_args *a) { return a->dv % VL == 0 && (a->v.row == a->dv || a->n <= BQ); }
+
 static void pack_head(const fna_args *a, head *it, int64_t index, int backward) {
     it->b = index / a->heads, it->h = index % a->heads;
     it->q = a->q.data + it->b * a->q.batch + it->h * a->q.head;
@@ -173,7 +179,10 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     block_norms(it, a->d);
     if (it->fine) split_norms(it);
     if (!backward) {
-        pad_rows(it->values, it->dvp, it->v, a->v.row, a->m, a->dv, NULL);
+        it->values = it->v, it->value_row = a->v.row;
+        if (values_as_they_are(a)) return;
+        pad_rows(it->padded, it->dvp, it->v, a->v.row, a->m, a->dv, NULL);
+        it->values = it->padded, it->value_row = it->dvp;
         return;
     }
     pad_rows(it->rows, it->dp, it->k, a->k.row, a->m, a->d, it->center);

@@ -37,6 +37,11 @@ INLINE vf as_floats(vi v) { return (vf)v; }
 INLINE vf to_floats(vi v) { return __builtin_convertvector(v, vf); }
 INLINE vd widen(vf v) { return __builtin_convertvector(v, vd); }
 INLINE vf narrow(vd v) { return __builtin_convertvector(v, vf); }
+INLINE vu lane_numbers(void) {
+    vu lane;
+    for (int l = 0; l < VL; l++) lane[l] = (uint32_t)l;
+    return lane;
+}
 INLINE vf keep(vi mask, vf v) { return (vf)(mask & (vi)v); }
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 

@@ -18,22 +18,27 @@ INLINE int64_t last_key(const fna_args *a, int64_t i0, int64_t count) {
     return end < 0 ? 0 : at_most(end, a->m);
 }
 
+/* Without a mask: the first `end` keys of the block but for one `hidden`. */
+static int fill_plainly(int64_t end, int64_t hidden, int64_t cols, int32_t *lanes) {
+    vi place = (vi)lane_numbers();
+    for (int64_t j = 0; j < cols; j += VL) store((float *)(lanes + j), as_floats((vi)(place < (int32_t)(end - j))));
+    int hides = hidden >= 0 && hidden < end;
+    if (hides) lanes[hidden] = 0;
+    return end == hides ? NONE : end - hides == cols ? EVERY : SOME;
+}
+
 static int fill(const fna_args *a, const head *it, int64_t i, int64_t j0, int64_t cols, int32_t *lanes) {
-    int64_t real = at_most(cols, a->m - j0), diagonal = i + a->offset - j0;
+    int64_t real = at_most(cols, a->m - j0), diagonal = i + a->offset - j0, hidden = a->exclude_self ? diagonal : -1;
+    int64_t end = !a->causal ? real : diagonal < 0 ? 0 : at_most(diagonal + 1, real);
     const uint8_t *mask = a->mask.data;
-    if (mask) {
-        mask += it->b * a->mask.batch + it->h * a->mask.head + i * a->mask.row + j0 * a->mask.col;
-        if (a->mask.col == 1)
-            for (int64_t j = 0; j < real; j++) lanes[j] = -(int32_t)(mask[j] != 0);
-        else
-            for (int64_t j = 0; j < real; j++) lanes[j] = -(int32_t)(mask[j * a->mask.col] != 0);
-    } else {
-        for (int64_t j = 0; j < real; j++) lanes[j] = -1;
-    }
-    for (int64_t j = real; j < cols; j++) lanes[j] = 0;
-    if (a->causal)
-        for (int64_t j = diagonal < 0 ? 0 : diagonal + 1; j < cols; j++) lanes[j] = 0;
-    if (a->exclude_self && diagonal >= 0 && diagonal < cols) lanes[diagonal] = 0;
+    if (!mask) return fill_plainly(end, hidden, cols, lanes);
+    mask += it->b * a->mask.batch + it->h * a->mask.head + i * a->mask.row + j0 * a->mask.col;
+    if (a->mask.col == 1)
+        for (int64_t j = 0; j < end; j++) lanes[j] = -(int32_t)(mask[j] != 0);
+    else
+        for (int64_t j = 0; j < end; j++) lanes[j] = -(int32_t)(mask[j * a->mask.col] != 0);
+    for (int64_t j = end; j < cols; j++) lanes[j] = 0;
+    if (hidden >= 0 && hidden < cols) lanes[hidden] = 0;
     int64_t seen = 0;
     for (int64_t j = 0; j < cols; j++) seen -= lanes[j];
     return seen == 0 ? NONE : seen == cols ? EVERY : SOME;

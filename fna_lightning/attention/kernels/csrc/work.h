@@ -68,7 +68,7 @@ static void head_space(arena *space, const fna_args *a, head *it, int backward) 
     it->kt = take(space, it->blocks * a->d * BK);
     if (!backward) {
         it->key_norms = (parts){take(space, it->keys), take(space, it->keys)};
-        it->values = take(space, a->m * it->dvp);
+        it->padded = take(space, values_as_they_are(a) ? 0 : a->m * it->dvp);
         return;
     }
     it->rows = take(space, it->keys * it->dp);
