@@ -5,7 +5,8 @@
 
 Everything takes turns in one run. Each competitor is compared with the float64 truth, forward and every gradient,
 before any of its times is taken. Memory is the peak growth of one forward and backward step beyond its inputs, output
-and gradients, each in a process of its own.
+and gradients, each in a process of its own. What stores a matrix of weights spends most of its time on fresh memory,
+unless freed memory is kept, as `fit` does: `--keep-memory` shows both sides so.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fna_lightning.allocation import keep_freed_memory
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, Call
 from fna_lightning.commands.bench_memory import growth
@@ -207,6 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to this file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write time and memory against n to this PNG")
     parser.add_argument("--threads", type=int, default=None, help="threads to use; PyTorch's own choice if not given")
+    parser.add_argument("--keep-memory", action="store_true", help="keep freed memory for the next call, as `fit` does")
     parser.add_argument("--seconds", type=float, default=None, help="time for each shape and direction (10, quick: 1)")
 
 
@@ -216,6 +219,8 @@ def run(args: argparse.Namespace) -> int:
         if args.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {args.threads}")
         torch.set_num_threads(args.threads)
+    if args.keep_memory:
+        keep_freed_memory()
     shapes = QUICK_SHAPES if args.quick else SHAPES
     seconds = args.seconds if args.seconds is not None else 1.0 if args.quick else 10.0
     about = machine()

@@ -21,7 +21,7 @@ def plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) ->
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(panels), figsize=(6.0 * len(panels), 4.5), squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(6.0 * len(panels), 5.5), squeeze=False)
     for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
         for name, points in lines.items():
             shown = {n: y for n, y in points.items() if y > 0.0}
@@ -30,7 +30,8 @@ def plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) ->
             axis.loglog(list(shown), list(shown.values()), marker="o", label=label)
         axis.set(xlabel="tokens n", title=title)
         axis.grid(visible=True, which="both", alpha=0.3)
-        axis.legend(fontsize=8)
+        # below: nowhere inside is free of lines for certain
+        axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)

@@ -24,7 +24,7 @@ __all__ = ["KERNELS", "Call", "Kernel", "available_kernels", "check_kernel_name"
 log = logging.getLogger("fna_lightning")
 
 # Fastest first: the order in which "auto" asks; `fna-lightning bench attention` measures it. On an AVX-512 processor at
-# 16x8x512x32 alpha = 2 takes 0.9 of dot-product SDPA by cpu and 5 times SDPA by sdpa. On the small ViT and translation
+# 16x8x512x32 alpha = 2 takes 0.7 of dot-product SDPA by cpu and twice SDPA by sdpa. On the small ViT and translation
 # shapes cpu is ahead of every other kernel too, so no length or width is excepted.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Cpu(), Sdpa(), Flex(), Chunked(), Reference())}
 
