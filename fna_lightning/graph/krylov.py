@@ -25,6 +25,8 @@ SMALLEST = np.sqrt(np.finfo(np.float32).tiny)
 # a vector whose error is this far beyond the expected is that of several eigenvalues of M with one p-th power, which
 # only the whole space tells apart
 MIXED = 1e3
+# so it is where the next modulus is closer than as many tolerances
+CROWDED = 5
 LONGEST = 64
 
 
@@ -54,16 +56,17 @@ def second_modulus(walk: Matrix, *, tolerance: float) -> tuple[float, float]:
         if not ended:
             if k < when.next:
                 continue
-            leading, condition, residual = _leading(hessenberg, k)
+            leading, condition, residual, apart = _leading(hessenberg, k)
             expected = MARGIN * condition * size * residual
             if not when.met(k, expected):
                 continue
             x = leading @ vectors[:k]
             modulus, error, _ = _project(walk, np.stack([x.real, x.imag], axis=1), condition)
-            if error <= tolerance:
-                break
-            if error <= MIXED * expected:
-                continue
+            if size * apart > CROWDED * tolerance:
+                if error <= tolerance:
+                    break
+                if error <= MIXED * expected:
+                    continue
         space = vectors[: k + 1 if growth and k < n else k].T.astype(np.float64)
         # what float32 left in the basis shrinks with every product in float64
         for _ in range(REFINEMENTS if ended else 1):
@@ -99,17 +102,21 @@ def _extend(matrix: NDArray[np.float32], vectors: NDArray[np.float32], hessenber
     return True
 
 
-def _leading(hessenberg: Matrix, k: int) -> tuple[NDArray[np.complex128], float, float]:
-    """Return the coordinates of the leading Ritz vector of M^p, its condition, and its residual with M.
+def _leading(hessenberg: Matrix, k: int) -> tuple[NDArray[np.complex128], float, float, float]:
+    """Return the coordinates of the leading Ritz vector of M^p, its condition, residual, and distance to the next.
 
-    All from the small matrix alone: cheap, and only a hint when to look.
+    The last two as they are with M: the residual, and how far below its modulus the next one is. All from the small
+    matrix alone: cheap, and only a hint when to look.
     """
     values, vectors = np.linalg.eig(hessenberg[:k, :k])
-    top = np.abs(values).argmax()
-    size = abs(values[top])
+    moduli = np.abs(values)
+    top = moduli.argmax()
+    size = moduli[top]
+    others = moduli[(values != values[top]) & (values != values[top].conj())]
+    apart = size ** (1 / POWER) - others.max(initial=0.0) ** (1 / POWER)
     coordinates = vectors[:, top].astype(np.complex128)
     residual = hessenberg[k, k - 1] * abs(coordinates[-1]) / POWER * size ** (1 / POWER - 1) if size > 0 else 0.0
-    return coordinates, _condition(vectors, top), residual
+    return coordinates, _condition(vectors, top), residual, apart
 
 
 def _condition(vectors: NDArray[np.inexact], top: int) -> float:

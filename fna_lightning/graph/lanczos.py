@@ -23,8 +23,10 @@ SHORTEST, LONGEST = 16, 144
 PROBES = 8
 # vectors that are taken to float64, where eigenvalues are told apart that float32 cannot
 LEADING = 4
-# and this far it must tell them apart, or a small residual could be that of one below the outermost
-CROWDED = 1e-4
+# and as many tolerances apart they must be, or a small residual could be that of one below the outermost
+CROWDED = 100
+# residual over eigenvalue, at most
+RELATIVE = 2e-4
 # of a vector with nothing left in it but the rounding of float32: all eigenvalues seen are too close for this
 TINY = 1e-7
 
@@ -49,7 +51,8 @@ def second_modulus_of_reversible(walk: Matrix, *, tolerance: float) -> tuple[flo
         return None
     last = min(LONGEST, n - 1)
     vectors = np.empty((last + 1, n), dtype=np.float32)
-    vectors[0] = _unit(np.random.default_rng(n).standard_normal(n).astype(np.float32))
+    start = np.random.default_rng(n).standard_normal(n)
+    vectors[0] = start / np.linalg.norm(start)
     diagonal, beside = np.zeros(last), np.zeros(last)
     modulus, error = 0.0, np.inf
     when = Appointments(0.5 * tolerance, least=5)
@@ -67,9 +70,11 @@ def second_modulus_of_reversible(walk: Matrix, *, tolerance: float) -> tuple[flo
         if ended or k >= when.next:
             values, y = eigh_tridiagonal(diagonal[:k], beside[: k - 1])
             order = np.abs(values).argsort()[::-1][:LEADING]
-            if abs(values[order[1]]) > abs(values[order[0]]) - CROWDED:
+            if abs(values[order[1]]) > abs(values[order[0]]) - CROWDED * tolerance:
                 return None
-            if when.met(k, beside[k - 1] * abs(y[-1, order[0]])) or ended:
+            # where all eigenvalues are small, the residual must be smaller still to be that of the outermost
+            expected = beside[k - 1] * abs(y[-1, order[0]])
+            if when.met(k, max(expected, tolerance * expected / (RELATIVE * abs(values[order[0]])))) or ended:
                 modulus, residual = _project(walk, root, (y[:, order].T @ vectors[:k]).T)
                 error = residual + departure
                 if ended or error <= tolerance:
@@ -95,10 +100,6 @@ def _balanced_root(walk: Matrix) -> Matrix | None:
     # a step of the walk changes nothing but the rounding of single ratios, which it averages away
     pi = pi @ walk
     return np.sqrt(pi / pi.sum())
-
-
-def _unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    return x / np.linalg.norm(x)
 
 
 def _project(walk: Matrix, root: Matrix, space: Matrix) -> tuple[float, float]:
