@@ -474,6 +474,7 @@ def _python(code: str, **environment: str) -> str:
     return result.stdout.strip()
 
 
+@needs_kernel
 def test_denormals_are_flushed_inside_the_kernel_only() -> None:
     """Tiny gradients times tiny weights would cost 40 times as much; the caller's arithmetic stays as it was."""
     q, k, v = torch.randn(3, 2, 3, 40, 8, generator=torch.Generator().manual_seed(0)).unbind()
