@@ -112,6 +112,14 @@ def test_the_scale_of_the_tokens_does_not_matter(scale, tied) -> None:
 
 
 @needs_kernel
+def test_tokens_near_the_end_of_float32_are_no_nan() -> None:
+    q, k, v = tokens(130, 130, 64, 64, scale=1e18)
+    truth = Fractional(1.2, 1.0, kernel="reference")(q.double(), k.double(), v.double())
+    ours, written_out = (Fractional(1.2, 1.0, kernel=name)(q, k, v) for name in ("cpu", "reference"))
+    assert (ours - truth).abs().max() < (written_out - truth).abs().max()
+
+
+@needs_kernel
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_clusters_are_as_exact_as_lone_tokens(kind, scale) -> None:

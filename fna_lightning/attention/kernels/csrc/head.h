@@ -139,7 +139,7 @@ static void split_norms(head *it) {
     for (int64_t j = 0; j < it->keys; j++) largest = it->norms[j] > largest ? it->norms[j] : largest;
     int exponent;
     frexpf(largest, &exponent);
-    it->grid = ldexpf(1.5f, exponent + 2);
+    it->grid = ldexpf(1.5f, (int)at_most(exponent, 120) + 2); /* never infinite */
     for (int64_t j = 0; j < it->keys; j += VL) {
         vf norm = load(it->norms + j), first = norm + it->grid - it->grid;
         store(it->key_norms.first + j, first);
