@@ -10,7 +10,7 @@ import resource, torch
 from fna_lightning.allocation import keep_freed_memory
 assert keep_freed_memory()
 def step(): return [torch.ones(1 << 20) for _ in range(4)]
-step()
+for _ in range(5): step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20): step()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
