@@ -11,14 +11,24 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from fna_lightning.errors import UsageError
 from fna_lightning.fully_sharded import local_part
+from fna_lightning.gradient_state import can_be_saved, gradient_state, mean_gradients, set_gradient_state
 from fna_lightning.loop_state import (
     accumulating,
     batches_done,
     continue_as_usual,
+    finish_batches,
     place_before_validation,
     place_between_batches,
+    resume_epoch_hooks,
+    set_batches_done,
 )
-from fna_lightning.metric_state import keep_measuring, metric_state, set_metric_state
+from fna_lightning.metric_state import (
+    keep_measuring,
+    merged,
+    metric_state,
+    set_callback_metrics,
+    set_metric_state,
+)
 from fna_lightning.metrics_log import rows_written
 from fna_lightning.random_state import random_state, set_random_state
 from fna_lightning.replay import Position, ReplayLoader
@@ -33,8 +43,9 @@ NAME = "last.ckpt"
 class LastCheckpoint(Checkpoint):
     """Keeps checkpoints/last.ckpt: before each validation, every few minutes, at the end, and when a signal asks.
 
-    It is written only where nothing is half done, and holds what Lightning's own leaves out: the random generators of
-    every process, the place in the epoch's data, and what the epoch has measured so far. SIGTERM and Ctrl-C write it
+    It is written between two batches or before a validation, and holds what Lightning's own leaves out: the random
+    generators of every process, accumulated gradients, the examples of the epoch that are used, and the metrics of the
+    epoch so far. SIGTERM and Ctrl-C write it
     and end the run; a second one ends it at once.
 
     Args:
@@ -65,7 +76,7 @@ class LastCheckpoint(Checkpoint):
 
         def train_dataloader() -> Any:
             self._loader = ReplayLoader(make(), self._between_batches)
-            self._loader.resume_at = self._position()
+            self._loader.resume_at = self._position(trainer, self._loader)
             return self._loader
 
         # an attribute of this instance shadows the method; teardown takes it away
@@ -78,6 +89,8 @@ class LastCheckpoint(Checkpoint):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._saved_at = time.monotonic()
         self.request.listen()
+        if self._resumed is not None:
+            resume_epoch_hooks(trainer)
 
     def on_train_batch_end(self, *args: Any) -> None:
         self._after_step = torch.get_rng_state()
@@ -86,17 +99,18 @@ class LastCheckpoint(Checkpoint):
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         if self._resumed is not None:
-            if self._here:
+            if "random" in self._here:
                 set_random_state(self._here["random"])
             self._restore(trainer, pl_module)
-        else:
+        elif self._can_save(trainer):
             # a loader that starts its workers now draws a number, one that has them does not: it shall not matter
             torch.set_rng_state(self._after_step)
             self._save("validation")
 
     def on_validation_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
         # several processes may have different numbers of batches here and could not agree; they stop after it
-        if self.request.number and trainer.world_size == 1 and not trainer.sanity_checking:
+        alone = trainer.world_size == 1 and not trainer.sanity_checking
+        if self.request.number and alone and self._can_save(trainer):
             self._stop(self.request.number)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -116,11 +130,15 @@ class LastCheckpoint(Checkpoint):
         due = time.monotonic() - self._saved_at > 60 * self.minutes
         # one number for both, so that processes agree with one message: a signal, or 1 for "it is time"
         wish = self._any(trainer, self.request.number or int(due and trainer.is_global_zero))
-        if not wish or accumulating(trainer):
+        if not wish or not self._can_save(trainer):
             return
         self._save("batch")
         if wish > 1:
             self._stop(wish)
+
+    def _can_save(self, trainer: L.Trainer) -> bool:
+        """Return whether a checkpoint made now is complete; sharded gradients that are being accumulated cannot be."""
+        return not accumulating(trainer) or can_be_saved(trainer.lightning_module)
 
     def _any(self, trainer: L.Trainer, mine: int) -> int:
         """Return the largest of the numbers that the processes bring."""
@@ -167,18 +185,23 @@ class LastCheckpoint(Checkpoint):
         begun = random_state() if progress["is_last_batch"] else self._loader.epoch_start
         epoch_over = self._place == "validation" and progress["is_last_batch"]
         if self._place == "batch":
-            place_between_batches(trainer, checkpoint["loops"])
+            place_between_batches(checkpoint["loops"])
         else:
             place_before_validation(checkpoint["loops"])
         mine = {
             "random": random_state(),
             "epoch_start": begun,
             "measured": metric_state(trainer, pl_module),
+            "gradients": gradient_state(pl_module) if accumulating(trainer) else {},
         }
+        batches = progress["current"]["completed"]
         checkpoint[STATE] = {
             "place": self._place,
-            "batches": progress["current"]["completed"],
+            "batches": batches,
+            "data": self._loader.used_data(batches, trainer.world_size),
             "epoch_over": epoch_over,
+            # a run that has ended early must not go on when it is resumed, unless it is asked to train for longer
+            "ended": trainer.should_stop and [trainer.max_epochs, trainer.max_steps],
             "rows": rows_written(trainer.loggers),
             "ranks": _gathered(mine, trainer.world_size),
         }
@@ -186,37 +209,64 @@ class LastCheckpoint(Checkpoint):
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit" or STATE not in checkpoint:
             return
-        self._resumed = checkpoint[STATE]
-        ranks = self._resumed["ranks"]
+        self._resumed = {key: checkpoint[key] for key in (STATE, "loops", "lr_schedulers", "optimizer_states")}
+        state = checkpoint[STATE]
+        ranks = state["ranks"]
         if len(ranks) == trainer.world_size:
             self._here = ranks[trainer.global_rank]
-        elif trainer.is_global_zero:
-            log.warning(
-                "the run had %d processes and has %d now: weights, optimiser and place in the data are kept, random "
-                "numbers and the means of this epoch are not those of a run that was never stopped",
+        else:
+            self._here = {
+                "measured": merged(pl_module, [rank["measured"] for rank in ranks], trainer.global_rank),
+                "gradients": mean_gradients([rank["gradients"] for rank in ranks]),
+            }
+            self._warn(
+                trainer,
+                "the run had %d processes and has %d now: random numbers such as those of dropout are not the ones of "
+                "a run that was never stopped",
                 len(ranks),
                 trainer.world_size,
             )
+        if state["ended"] == [trainer.max_epochs, trainer.max_steps]:
+            trainer.should_stop = True
 
-    def _position(self) -> Position | None:
+    def _position(self, trainer: L.Trainer, loader: ReplayLoader) -> Position | None:
         """Return where the first epoch of this process begins; None at its beginning."""
-        at = self._resumed
-        if at is None or at["epoch_over"]:
+        if self._resumed is None:
             return None
-        if not self._here:
-            return Position(at["batches"], random_state(), None)
+        # a run that is over already measures nothing more
+        set_callback_metrics(trainer, self._here["measured"])
+        state = self._resumed[STATE]
+        if state["epoch_over"]:
+            finish_batches(trainer, loader)
+            return None
+        done, skipped = loader.continue_after(state["data"], state["batches"], trainer.current_epoch, trainer.world_size)
+        if (done, skipped) != (state["batches"], state["batches"]):
+            set_batches_done(trainer, done)
+            self._warn(
+                trainer,
+                "the batches of this epoch are other ones than before (batch size, number of processes or size of the "
+                "data); it goes on with the examples that are not used yet, after batch %d%s",
+                done,
+                ", without the validation that was interrupted" if state["place"] == "validation" else "",
+            )
+        if "epoch_start" not in self._here:
+            return Position(skipped, random_state(), None)
         # after a validation the numbers it draws come first
-        now = self._here["random"] if at["place"] == "batch" else None
-        return Position(at["batches"], self._here["epoch_start"], now)
+        now = self._here["random"] if state["place"] == "batch" else None
+        return Position(skipped, self._here["epoch_start"], now)
+
+    def _warn(self, trainer: L.Trainer, message: str, *values: object) -> None:
+        if trainer.is_global_zero:
+            log.warning(message, *values)
 
     def _restore(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Be where the checkpoint was made."""
+        """Set everything to where the checkpoint was made."""
         assert self._resumed is not None
-        self._resumed = None
-        if self._here:
-            set_metric_state(trainer, pl_module, self._here["measured"])
-        self._here = {}
-        continue_as_usual(trainer)
+        set_metric_state(trainer, pl_module, self._here["measured"])
+        if self._here["gradients"]:
+            set_gradient_state(pl_module, self._here["gradients"])
+        continue_as_usual(trainer, self._resumed)
+        self._resumed, self._here = None, {}
 
 
 def _gathered(mine: dict[str, Any], world_size: int) -> list[dict[str, Any]]:

@@ -33,18 +33,35 @@ class RunSummary(L.Callback):
         self.folder = Path(folder)
         self.seed = seed
         self.steps: dict[str, Any] = {}
+        self._earlier: dict[str, Any] = {}
+        self._epochs = 0
         self._start()
 
     def _start(self) -> None:
         self.started, self.started_cpu = time.perf_counter(), time.process_time()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run has to add to its own part: time, kernels, and the first size of a step."""
+        return {**self._times("fit"), "steps": self.steps, "kernels": self._kernels(), "epochs": self._epochs}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._earlier = state_dict
+        self._epochs = state_dict["epochs"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.steps = step_size(trainer)
+        if self._earlier.get("steps"):
+            # the schedule has moved the learning rate since the run began
+            self.steps["learning_rate"] = self._earlier["steps"]["learning_rate"]
         if trainer.is_global_zero:
             log.info("%s", in_words(self.steps))
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        # a run that is resumed after its end does not get here, and reports what it had
+        self._epochs = trainer.current_epoch
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start()
@@ -60,15 +77,26 @@ class RunSummary(L.Callback):
             return
         part: dict[str, Any] = {
             "metrics": {name: float(value) for name, value in sorted(trainer.callback_metrics.items())},
-            "seconds": round(time.perf_counter() - self.started, 3),
-            # of all threads: what the run would cost on a machine that does nothing else
-            "cpu_seconds": round(time.process_time() - self.started_cpu, 3),
+            **self._times(stage),
         }
         if stage == "fit":
-            part |= {"epochs": trainer.current_epoch, "steps": trainer.global_step} | self._best(trainer)
-            part["step_size"] = self.steps
+            part |= {"epochs": self._epochs, "steps": trainer.global_step} | self._best(trainer)
+            part["step_size"] = self.steps or self._earlier.get("steps", {})
         path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
         self._print(stage, part, path)
+
+    def _times(self, stage: str) -> dict[str, float]:
+        """Return the time of a stage; that of a training includes the parts before each resume."""
+        earlier = self._earlier if stage == "fit" else {}
+        return {
+            "seconds": round(earlier.get("seconds", 0.0) + time.perf_counter() - self.started, 3),
+            # of all threads: what the run would cost on a machine that does nothing else
+            "cpu_seconds": round(earlier.get("cpu_seconds", 0.0) + time.process_time() - self.started_cpu, 3),
+        }
+
+    def _kernels(self) -> dict[str, str]:
+        """Return the kernel of each attention, also where it ran before the run was resumed."""
+        return {**self._earlier.get("kernels", {}), **chosen_kernels()}
 
     def _best(self, trainer: L.Trainer) -> dict[str, Any]:
         saver = trainer.checkpoint_callback
@@ -81,7 +109,7 @@ class RunSummary(L.Callback):
 
     def _facts(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
         attentions = sorted({repr(module) for module in pl_module.modules() if isinstance(module, Attention)})
-        kernels = chosen_kernels()
+        kernels = self._kernels()
         return {
             "task": type(pl_module).__name__,
             "attention": attentions,
@@ -109,7 +137,7 @@ class RunSummary(L.Callback):
         if part.get("step_size"):
             table.add_row("step", in_words(part["step_size"]))
         table.add_row("time", f"{part['seconds']:.1f} s")
-        for attention, kernel in chosen_kernels().items():
+        for attention, kernel in self._kernels().items():
             table.add_row("kernel", f"{kernel} for {attention}")
         if "best_checkpoint" in part:
             table.add_row("checkpoint", str(self.folder / part["best_checkpoint"]))

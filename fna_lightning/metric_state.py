@@ -29,7 +29,63 @@ def set_metric_state(trainer: L.Trainer, module: L.LightningModule, state: dict[
             metric._computed = None
     for entry in state["results"].values():
         _log_again(trainer, module, entry)
+    set_callback_metrics(trainer, state)
+
+
+def set_callback_metrics(trainer: L.Trainer, state: dict[str, Any]) -> None:
+    """Let ``trainer.callback_metrics`` hold the last values that were logged before ``metric_state`` was taken."""
     trainer._logger_connector._callback_metrics.update(state["callback_metrics"])
+
+
+def merged(module: L.LightningModule, ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+    """Return the state of process ``rank`` for another number of processes than the one ``ranks`` come from.
+
+    The first process takes over the sums of all, the others begin at zero, so that the metrics of the epoch are
+    those of all examples.
+    """
+    return {
+        "results": {key: _joined_result(entries, rank) for key, entries in _by_name(ranks, "results").items()},
+        "metrics": {
+            name: _joined_metric(metric, saved)
+            for name, saved in _by_name(ranks, "metrics").items()
+            if rank == 0 and (metric := dict(_metrics(module)).get(name)) is not None
+        },
+        "callback_metrics": ranks[0]["callback_metrics"],
+    }
+
+
+def _by_name(ranks: list[dict[str, Any]], part: str) -> dict[str, list[Any]]:
+    """Return what the processes saved under each name of a part."""
+    names = {name: None for saved in ranks for name in saved[part]}
+    return {name: [saved[part][name] for saved in ranks if name in saved[part]] for name in names}
+
+
+def _joined_result(entries: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+    """Return one logged value for those of several processes."""
+    if "states" not in entries[0]:
+        return entries[0]
+    columns = {key: torch.stack([entry["states"][key] for entry in entries]) for key in entries[0]["states"]}
+    reduction = entries[0]["reduce_fx"]
+    if reduction in ("max", "min"):
+        states = {key: getattr(values, f"a{reduction}")(dim=0) for key, values in columns.items()}
+    else:
+        states = {key: values.sum(dim=0) * (rank == 0) for key, values in columns.items()}
+    return {**entries[0], "states": states}
+
+
+def _joined_metric(metric: Metric, saved: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one state of a metric for those of several processes, joined as torchmetrics does."""
+    columns = {key: [entry["states"][key] for entry in saved] for key in metric._defaults}
+    states = {key: _joined(metric._reductions[key], values) for key, values in columns.items()}
+    return {"states": states, "updates": sum(entry["updates"] for entry in saved)}
+
+
+def _joined(reduction: Any, values: list[Any]) -> Any:
+    """Return one state of a metric for those of several processes, as torchmetrics joins them."""
+    if isinstance(values[0], list):
+        return [item for value in values for item in value]
+    stacked = torch.stack(values)
+    return stacked.sum(dim=0) if reduction is None else reduction(stacked)
 
 
 def keep_measuring(trainer: L.Trainer) -> None:

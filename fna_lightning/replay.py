@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from fna_lightning.epoch_batches import EpochBatches
 from fna_lightning.random_state import random_state, set_random_state
 
 
@@ -14,7 +15,7 @@ from fna_lightning.random_state import random_state, set_random_state
 class Position:
     """A place between two batches of an epoch."""
 
-    batches: int  # that came before it
+    batches: int  # that came before it and are skipped
     epoch_start: dict[str, Any]  # the random generators before the first batch of the epoch
     now: dict[str, Any] | None  # and here; None leaves them where the process that resumes has brought them
 
@@ -49,6 +50,40 @@ class ReplayLoader:
 
     def __len__(self) -> int:
         return len(self.loader)
+
+    def used_data(self, batches: int, world_size: int) -> dict[str, Any]:
+        """Return which data of this epoch are used after ``batches`` batches, for ``continue_after``."""
+        sampler = getattr(self.loader, "batch_sampler", None)
+        if isinstance(sampler, EpochBatches):
+            return {"parts": sampler.progress(batches)}
+        size = getattr(self.loader, "batch_size", None)
+        return {"examples": batches * size * world_size if isinstance(size, int) else None}
+
+    def continue_after(self, used: dict[str, Any], batches: int, epoch: int, world_size: int) -> tuple[int, int]:
+        """Prepare for the rest of an epoch that other processes have begun, maybe with another batch size.
+
+        Args:
+            used: from ``used_data``.
+            batches: batches that were done.
+            epoch: number of the epoch.
+            world_size: number of processes now.
+
+        Returns:
+            The number of batches of this loader that count as done, and how many of them have to be skipped.
+        """
+        sampler = getattr(self.loader, "batch_sampler", None)
+        if isinstance(sampler, EpochBatches) and used.get("parts"):
+            sampler.set_epoch(epoch)
+            return sampler.resume(used["parts"])
+        size = getattr(self.loader, "batch_size", None)
+        if isinstance(size, int) and used.get("examples") is not None:
+            batches = used["examples"] // (size * world_size)
+        try:
+            # the epoch has to end with a batch
+            batches = min(batches, len(self.loader) - 1)
+        except TypeError:
+            pass
+        return batches, batches
 
     def __iter__(self) -> Iterator[Any]:
         position, self.resume_at = self.resume_at, None

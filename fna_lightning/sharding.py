@@ -1,12 +1,13 @@
 """Sharing data out among processes: each example once in an evaluation, the batches of one process in training."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from fna_lightning.epoch_batches import EpochBatches
+from fna_lightning.epoch_batches import Batches, EpochBatches
 from fna_lightning.errors import UsageError
 
 
@@ -26,10 +27,13 @@ class RankBatches(EpochBatches):
     def __init__(
         self, count: int, batch_size: int, *, shuffle: bool, drop_last: bool, seed: int, rank: int, world_size: int
     ) -> None:
-        super().__init__(shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
-        self.count = count
-        self.batch_size = batch_size
+        super().__init__(batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
+        self._count = count
         self.drop_last = drop_last
+
+    @property
+    def count(self) -> int:
+        return self._count
 
     def __len__(self) -> int:
         full = self.batch_size * self.world_size
@@ -37,13 +41,27 @@ class RankBatches(EpochBatches):
         # in training a rank without a share would wait for the others' gradients for ever
         return self.count // full + (rest >= self.world_size if self.shuffle else rest > self.rank)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def global_batches(self) -> Batches:
         order = np.arange(self.count)
         if self.shuffle:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(self.count)
         full = self.batch_size * self.world_size
-        for number in range(len(self)):
-            yield order[number * full : (number + 1) * full][self.rank :: self.world_size].tolist()
+        smallest = full if self.drop_last else self.world_size if self.shuffle else 1
+        batches = [order[start : start + full] for start in range(0, self.count, full)]
+        return [batch for batch in batches if len(batch) >= smallest]
+
+    def subset(self, indices: NDArray[np.integer], *, batch_size: int, world_size: int) -> Self:
+        sampler = type(self)(
+            len(indices),
+            batch_size,
+            shuffle=self.shuffle,
+            drop_last=self.drop_last,
+            seed=self.seed,
+            rank=0,
+            world_size=world_size,
+        )
+        sampler.set_epoch(self.epoch)
+        return sampler
 
 
 def share(loader: Any, who: str, *, seed: int, rank: int, world_size: int) -> Any:

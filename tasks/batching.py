@@ -1,11 +1,11 @@
 """Batches of sequences of about the same length, so that little of a batch is padding."""
 
-from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fna_lightning.epoch_batches import EpochBatches
+from fna_lightning.epoch_batches import Batches, EpochBatches
 
 
 class LengthBatches(EpochBatches):
@@ -37,39 +37,37 @@ class LengthBatches(EpochBatches):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        super().__init__(shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
+        super().__init__(batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
         self.lengths = np.asarray(lengths)
-        self.batch_size = batch_size
+
+    @property
+    def count(self) -> int:
+        return len(self.lengths)
 
     def __len__(self) -> int:
-        count, full = len(self.lengths), self.batch_size * self.world_size
-        rest = count % full
-        return count // full + (rest >= self.world_size if self.shuffle else rest > self.rank)
+        full = self.batch_size * self.world_size
+        rest = self.count % full
+        return self.count // full + (rest >= self.world_size if self.shuffle else rest > self.rank)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def global_batches(self) -> Batches:
         full = self.batch_size * self.world_size
         order = self._order(full)
         batches = [order[start : start + full] for start in range(0, len(order), full)]
-        yield from self._shares(batches, np.random.default_rng([self.seed, self.epoch, 1]))
+        return self.shuffled(batches, np.random.default_rng([self.seed, self.epoch, 1]))
 
-    def _shares(self, batches: Sequence[NDArray[np.integer]], rng: np.random.Generator) -> Iterator[list[int]]:
-        """Yield what this rank takes of each batch, in an order drawn from ``rng`` if they are shuffled."""
-        if self.shuffle:
-            # a rank without a share would wait for the others' gradients for ever
-            batches = [batch for batch in batches if len(batch) >= self.world_size]
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-        for batch in batches:
-            share = batch[self.rank :: self.world_size]
-            if len(share):
-                yield share.tolist()
+    def subset(self, indices: NDArray[np.integer], *, batch_size: int, world_size: int) -> Self:
+        sampler = type(self)(
+            self.lengths[indices], batch_size, shuffle=self.shuffle, seed=self.seed, world_size=world_size
+        )
+        sampler.set_epoch(self.epoch)
+        return sampler
 
     def _order(self, full: int) -> NDArray[np.integer]:
         """Return all indices so that runs of ``full`` have similar lengths."""
         if not self.shuffle:
             return np.argsort(-self.lengths, kind="stable")
-        order = np.random.default_rng([self.seed, self.epoch, 0]).permutation(len(self.lengths))
+        order = np.random.default_rng([self.seed, self.epoch, 0]).permutation(self.count)
         pool = full * self.POOL
         pools = [order[start : start + pool] for start in range(0, len(order), pool)]
-        return np.concatenate([one[np.argsort(-self.lengths[one], kind="stable")] for one in pools]) if pools else order
+        sorted_pools = [indices[np.argsort(-self.lengths[indices], kind="stable")] for indices in pools]
+        return np.concatenate(sorted_pools) if pools else order

@@ -1,10 +1,11 @@
 """Batches of about the same number of tokens: few long pairs or many short ones."""
 
-from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fna_lightning.epoch_batches import Batches
 from fna_lightning.tasks.batching import LengthBatches
 
 
@@ -48,12 +49,24 @@ class TokenBatches(LengthBatches):
         sizes = np.diff(self.cuts)
         return int((sizes >= self.world_size).sum() if self.shuffle else (sizes > self.rank).sum())
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def global_batches(self) -> Batches:
         rng = np.random.default_rng([self.seed, self.epoch])
         noise = rng.normal(0.0, self.NOISE, len(self.others)) if self.shuffle else 0.0
         order = np.lexsort((-(self.others + noise), -self.lengths))
         batches = [order[start:stop] for start, stop in zip(self.cuts[:-1], self.cuts[1:], strict=True)]
-        yield from self._shares(batches, rng)
+        return self.shuffled(batches, rng)
+
+    def subset(self, indices: NDArray[np.integer], *, batch_size: int, world_size: int) -> Self:
+        sampler = type(self)(
+            self.lengths[indices],
+            self.others[indices],
+            batch_size,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            world_size=world_size,
+        )
+        sampler.set_epoch(self.epoch)
+        return sampler
 
 
 def cut(lengths: NDArray[np.integer], batch_tokens: int, world_size: int) -> NDArray[np.integer]:
