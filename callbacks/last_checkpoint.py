@@ -239,7 +239,9 @@ class LastCheckpoint(Checkpoint):
         if state["epoch_over"]:
             finish_batches(trainer, loader)
             return None
-        done, skipped = loader.continue_after(state["data"], state["batches"], trainer.current_epoch, trainer.world_size)
+        done, skipped = loader.continue_after(
+            state["data"], state["batches"], trainer.current_epoch, trainer.world_size
+        )
         if (done, skipped) != (state["batches"], state["batches"]):
             set_batches_done(trainer, done)
             self._warn(

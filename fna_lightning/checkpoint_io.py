@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any, BinaryIO
 
 import torch
@@ -17,9 +18,11 @@ class WholeCheckpoints(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
+        plain = without_functions(checkpoint)
+
         def write(file: BinaryIO) -> None:
             try:
-                torch.save(checkpoint, file)
+                torch.save(plain, file)
             except RuntimeError as error:
                 # its writer reports a full disk in words of its own, and the reason before it
                 if isinstance(error.__context__, OSError):
@@ -32,3 +35,17 @@ class WholeCheckpoints(TorchCheckpointIO):
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         return read_checkpoint(os.fspath(path))
+
+
+def without_functions(state: Any) -> Any:
+    """Return nested dicts and lists without the functions in them, which a reader of plain values refuses.
+
+    Some schedules of PyTorch put them into their state, though they set them anew when they are made.
+    """
+    if type(state) is dict:
+        return {
+            key: without_functions(value)
+            for key, value in state.items()
+            if not isinstance(value, FunctionType | MethodType)
+        }
+    return [without_functions(value) for value in state] if type(state) is list else state

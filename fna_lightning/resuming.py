@@ -48,16 +48,17 @@ class ResumePoint:
 
 def changes(before: str, now: str) -> Iterator[str]:
     """Yield a line for every setting that differs between two configurations in YAML."""
-    old, new = (dict(_settings(yaml.safe_load(text) or {})) for text in (before, now))
+    old, new = (dict(settings(yaml.safe_load(text) or {})) for text in (before, now))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name) and name not in IGNORED:
             yield f"{name}: {_shown(old, name)} -> {_shown(new, name)}"
 
 
-def _settings(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def settings(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of every setting of a configuration."""
     if isinstance(tree, dict) and tree:
         for name, value in tree.items():
-            yield from _settings(value, f"{prefix}.{name}" if prefix else str(name))
+            yield from settings(value, f"{prefix}.{name}" if prefix else str(name))
     else:
         yield prefix, tree
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import lightning as L
+import torch
+import yaml
+from jsonargparse.typing import register_type
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -29,7 +32,7 @@ from fna_lightning.checkpoint_io import WholeCheckpoints
 from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.fully_sharded import FullySharded
 from fna_lightning.metrics_log import MetricsLog
-from fna_lightning.resuming import ResumePoint, changes
+from fna_lightning.resuming import ResumePoint, changes, settings
 from fna_lightning.run_folder import new_run_folder, run_folder_of
 from fna_lightning.task import Task
 
@@ -37,6 +40,8 @@ from fna_lightning.task import Task
 DATA_FACTS = ("vocab_size", "num_classes", "channels", "image_size", "source_vocab_size", "target_vocab_size")
 
 DEFAULT_ROOT = "runs"
+# what jsonargparse writes instead of an object that it cannot write
+UNWRITTEN = "Unable to serialize instance"
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +56,10 @@ class OneSentenceParser(LightningArgumentParser):
         raise UsageError(one_sentence(message)) from ex
 
 
+# the default of a parameter of a Lightning callback is one, and jsonargparse does not know how to write it
+register_type(torch.device)
+
+
 class SaveConfig(SaveConfigCallback):
     """Saves the resolved configuration when a run starts training, and says what a resumed one does otherwise."""
 
@@ -59,6 +68,12 @@ class SaveConfig(SaveConfigCallback):
             return
         path = Path(trainer.default_root_dir) / self.config_filename
         now = self.parser.dump(self.config, skip_none=False)
+        if lost := unsaved_settings(now):
+            log.warning(
+                "config.yaml cannot hold the value of %s, so this run cannot be resumed; give it as a class_path with "
+                "init_args, or as plain values",
+                ", ".join(lost),
+            )
         if path.is_file():
             for line in changes(path.read_text(encoding="utf-8"), now):
                 log.info("changed: %s", line)
@@ -182,6 +197,11 @@ class TrainingCLI(LightningCLI):
             if fact in takes and hasattr(self.datamodule, fact):
                 recipe["init_args"][fact] = getattr(self.datamodule, fact)
         return recipe
+
+
+def unsaved_settings(config: str) -> list[str]:
+    """Return the names of settings that the parser could not write down in YAML."""
+    return [name for name, value in settings(yaml.safe_load(config)) if UNWRITTEN in str(value)]
 
 
 def refuse_unpickling(strategy: Strategy) -> None:

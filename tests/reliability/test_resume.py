@@ -2,14 +2,19 @@
 
 import json
 import signal
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
-from interrupted import COMMON, TASKS, PowerCutError, assert_same_run, fit, interrupt
+from interrupted import COMMON, TASKS, PowerCutError, assert_same_run, checkpoint, fit, interrupt, results
 
+from fna_lightning.callbacks import RunSummary
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
 from fna_lightning.resuming import ResumePoint, changes
+from fna_lightning.task import Task
+from fna_lightning.training_cli import unsaved_settings
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
@@ -105,3 +110,138 @@ def test_changes_are_settings_not_lines() -> None:
         "b.c: [1, 2] -> [1, 3]",
         "e: (not set) -> True",
     ]
+
+
+SWA = ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"]
+EMA = ["--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay=0.9"]
+# what is special about the run: its settings, and the calls of hooks in which each process in turn is stopped
+SPECIAL = {
+    "a validation while gradients are accumulated": (
+        ["--trainer.accumulate_grad_batches=2", "--trainer.val_check_interval=5"],
+        [("validation_step", 1, TERM), ("training_step", 3, TERM), ("validation_step", 3, None)],
+    ),
+    "between batches while gradients are accumulated": (
+        ["--trainer.accumulate_grad_batches=3"],
+        [("training_step", 4, TERM), ("training_step", 1, TERM), ("training_step", 8, TERM)],
+    ),
+    "the end of a validation that was resumed": (
+        ["--trainer.val_check_interval=0.25"],
+        [("validation_step", 1, TERM), ("on_validation_epoch_end", 1, TERM), ("on_validation_epoch_end", 2, TERM)],
+    ),
+    "stochastic weight averaging": (
+        [*SWA, "--trainer.callbacks.swa_epoch_start=1"],
+        [("training_step", 4, TERM), ("validation_step", 1, TERM), ("training_step", 15, TERM)],
+    ),
+    "stochastic weight averaging that has not begun": (
+        [*SWA, "--trainer.callbacks.swa_epoch_start=2", "--model.lr_scheduler=ExponentialLR"]
+        + ["--model.lr_scheduler.gamma=0.5"],
+        [("training_step", 4, TERM), ("training_step", 14, TERM)],
+    ),
+    "exponential weight averaging": (EMA, [("training_step", 4, TERM), ("validation_step", 1, TERM)]),
+    "early stopping": (
+        [
+            *("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/loss"),
+            *("--trainer.callbacks.mode=max", "--trainer.callbacks.patience=1", "--trainer.max_epochs=5"),
+        ],
+        [("training_step", 4, TERM), ("on_train_end", 1, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_stopped_in(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, stops = SPECIAL[name]
+    arguments = [*TASKS["text"], *COMMON, *settings]
+    assert fit(tmp_path / "whole/version_0", monkeypatch, arguments) == 0
+    stop_and_resume(tmp_path / "parts/version_0", monkeypatch, arguments, stops)
+    assert_same_run(tmp_path / "whole/version_0", tmp_path / "parts/version_0")
+
+
+@pytest.mark.parametrize("stops", [("early", ["--trainer.max_steps=14"]), ("late", [])], ids=lambda stops: stops[0])
+def test_a_finished_run_stays_as_it_is(
+    stops: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*TASKS["text"], *COMMON, "--trainer.max_epochs=2", *stops[1]]
+    whole, killed = tmp_path / "whole/version_0", tmp_path / "killed/version_0"
+    assert fit(whole, monkeypatch, arguments) == 0
+    before = results(whole)
+    assert before["metrics"]
+    assert main(["resume", str(whole)]) == 0
+    assert results(whole) == before
+    # killed after the last checkpoint, before results.json
+    with monkeypatch.context() as patch:
+        interrupt(patch, "on_fit_end", 1, None, RunSummary)
+        with pytest.raises(PowerCutError):
+            fit(killed, patch, arguments)
+    assert not (killed / "results.json").exists()
+    assert main(["resume", str(killed)]) == 0
+    assert_same_run(whole, killed)
+    runs = [json.loads((folder / "results.json").read_text())["run"] for folder in (whole, killed)]
+    assert runs[0] == runs[1]
+
+
+def test_the_time_of_all_parts_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run/version_0"
+    clock = iter(range(0, 10**9, 100))
+    monkeypatch.setattr("fna_lightning.callbacks.run_summary.time.perf_counter", lambda: float(next(clock)))
+    stop_and_resume(folder, monkeypatch, [*TASKS["text"], *COMMON], [("training_step", 15, TERM)])
+    seconds = json.loads((folder / "results.json").read_text())["fit"]["seconds"]
+    saved = checkpoint(folder)["callbacks"]["RunSummary"]["seconds"]
+    # the clock moves 100 s each time it is read: at least twice in each of the two processes
+    assert seconds >= saved >= 300.0
+
+
+class Seen:
+    """Records the examples that reach training steps, by their first tokens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.epochs: dict[int, list[bytes]] = {}
+        original = Task.training_step
+
+        def step(task: Task, batch: Any, batch_idx: int) -> Any:
+            rows = [tokens[:length].numpy().tobytes() for tokens, length in zip(batch[0], batch[1], strict=True)]
+            self.epochs.setdefault(task.current_epoch, []).extend(rows)
+            return original(task, batch, batch_idx)
+
+        monkeypatch.setattr(Task, "training_step", step)
+
+
+@pytest.mark.parametrize(
+    ("before", "place"),
+    [(4, "training_step"), (1, "validation_step"), (9, "training_step"), (3, "on_validation_epoch_end")],
+    ids=str,
+)
+@pytest.mark.parametrize("batch_size", [3, 20, 64], ids=str)
+def test_another_batch_size_uses_every_example_once(
+    before: int, place: str, batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run/version_0"
+    seen = Seen(monkeypatch)
+    arguments = [*TASKS["text"], *COMMON, "--trainer.val_check_interval=0.5", "--data.longest=200"]
+    with monkeypatch.context() as patch:
+        interrupt(patch, place, before, TERM)
+        assert fit(folder, patch, arguments) == 128 + TERM
+    assert main(["resume", str(folder), f"--data.batch_size={batch_size}"]) == 0
+    whole = Counter(seen.epochs[2])
+    assert sum(whole.values()) == 100
+    assert all(Counter(rows) == whole for rows in seen.epochs.values())
+    assert results(folder)["epochs"] == 3
+
+
+@pytest.mark.parametrize("train_size", [40, 300], ids=str)
+def test_another_size_of_the_data(train_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run/version_0"
+    with monkeypatch.context() as patch:
+        interrupt(patch, "training_step", 17, TERM)
+        assert fit(folder, patch, [*TASKS["text"], *COMMON]) == 128 + TERM
+    seen = Seen(monkeypatch)
+    assert main(["resume", str(folder), f"--data.train_size={train_size}"]) == 0
+    # 70 of 100 examples were used, so at most 230 of 300 are left; with 40 the epoch ends with one batch
+    assert len(seen.epochs[1]) == max(train_size - 70, 1)
+    assert len(seen.epochs[2]) == train_size
+    assert results(folder)["epochs"] == 3
+
+
+def test_settings_that_cannot_be_saved_are_named() -> None:
+    assert unsaved_settings("a: 1\nb:\n  c: Unable to serialize instance <x>\n") == ["b.c"]
+    assert not unsaved_settings("a: 1\n")

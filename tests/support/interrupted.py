@@ -1,5 +1,6 @@
 """Runs that are stopped at chosen moments and resumed, beside one that never was."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -49,35 +50,48 @@ def fit(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> 
     return main(["fit", *arguments])
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, hook: str, call: int, how: signal.Signals | None) -> None:
-    """Let the ``call``-th call of a step send this process a signal, or cut its power."""
-    original = getattr(Task, hook)
+def interrupt(
+    monkeypatch: pytest.MonkeyPatch, hook: str, call: int, how: signal.Signals | None, owner: type = Task
+) -> None:
+    """Let the ``call``-th call of a method send this process a signal, or end it with no chance to save anything."""
+    original = getattr(owner, hook)
     calls = 0
 
-    def step(self: Task, *args: Any) -> Any:
+    def step(self: Any, *args: Any) -> Any:
         nonlocal calls
-        calls += not self.trainer.sanity_checking
-        if calls == call and not self.trainer.sanity_checking:
+        sanity_checking = isinstance(self, Task) and self.trainer.sanity_checking
+        calls += not sanity_checking
+        if calls == call and not sanity_checking:
             if how is None:
                 raise PowerCutError
             os.kill(os.getpid(), how)
         return original(self, *args)
 
-    monkeypatch.setattr(Task, hook, step)
+    monkeypatch.setattr(owner, hook, step)
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the weights of the last checkpoint of a run."""
-    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+def checkpoint(folder: Path, name: str = "last") -> dict[str, Any]:
+    """Return a checkpoint of a run."""
+    return torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """Return what results.json says of the training, without the times."""
+    fit = json.loads((folder / "results.json").read_text())["fit"]
+    return {key: value for key, value in fit.items() if key not in ("seconds", "cpu_seconds")}
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """Every logged number and every weight of two runs is the same, bit for bit."""
+    """Two runs have the same logged numbers, results, weights, optimiser states and schedules, bit for bit."""
     assert (one / "metrics.csv").read_text() == (other / "metrics.csv").read_text()
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert results(one) == results(other)
+    first, second = checkpoint(one), checkpoint(other)
+    for part in ("state_dict", "optimizer_states", "lr_schedulers"):
+        leaves = [torch.utils._pytree.tree_flatten(state[part]) for state in (first, second)]
+        assert leaves[0][1] == leaves[1][1]
+        for a, b in zip(leaves[0][0], leaves[1][0], strict=True):
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, part
     for name in ("best", "last"):
-        states = [torch.load(run / f"checkpoints/{name}.ckpt", weights_only=True) for run in (one, other)]
-        assert states[0]["global_step"] == states[1]["global_step"]
-        assert states[0]["epoch"] == states[1]["epoch"]
+        first, second = checkpoint(one, name), checkpoint(other, name)
+        assert first["global_step"] == second["global_step"]
+        assert first["epoch"] == second["epoch"]
