@@ -23,6 +23,7 @@ from fna_lightning.loop_state import (
     set_batches_done,
 )
 from fna_lightning.metric_state import (
+    add_results,
     keep_measuring,
     merged,
     metric_state,
@@ -64,6 +65,7 @@ class LastCheckpoint(Checkpoint):
         self._place = ""
         self._resumed: dict[str, Any] | None = None
         self._here: dict[str, Any] = {}
+        self._pending: dict[str, Any] = {}
         self._after_step = torch.get_rng_state()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -92,8 +94,11 @@ class LastCheckpoint(Checkpoint):
         if self._resumed is not None:
             resume_epoch_hooks(trainer)
 
-    def on_train_batch_end(self, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
         self._after_step = torch.get_rng_state()
+        if self._pending:
+            add_results(trainer, self._pending)
+            self._pending = {}
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit":
@@ -216,7 +221,9 @@ class LastCheckpoint(Checkpoint):
             self._here = ranks[trainer.global_rank]
         else:
             self._here = {
-                "measured": merged(pl_module, [rank["measured"] for rank in ranks], trainer.global_rank),
+                "measured": merged(
+                    pl_module, [rank["measured"] for rank in ranks], trainer.global_rank, trainer.world_size
+                ),
                 "gradients": mean_gradients([rank["gradients"] for rank in ranks]),
             }
             self._warn(
@@ -264,7 +271,11 @@ class LastCheckpoint(Checkpoint):
     def _restore(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set everything to where the checkpoint was made."""
         assert self._resumed is not None
-        set_metric_state(trainer, pl_module, self._here["measured"])
+        measured = self._here["measured"]
+        if "random" not in self._here and not self._resumed[STATE]["epoch_over"]:
+            # whether a value is summed over processes is known once this process has logged it
+            self._pending, measured = measured["results"], {**measured, "results": {}}
+        set_metric_state(trainer, pl_module, measured)
         if self._here["gradients"]:
             set_gradient_state(pl_module, self._here["gradients"])
         continue_as_usual(trainer, self._resumed)

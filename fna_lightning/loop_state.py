@@ -65,7 +65,7 @@ def set_batches_done(trainer: L.Trainer, count: int) -> None:
 
 
 def finish_batches(trainer: L.Trainer, loader: Any) -> None:
-    """Let an epoch whose last batch is done count all batches of ``loader``, which may be another number than before."""
+    """Let an epoch whose last batch is done count all batches of ``loader``, maybe another number than before."""
     try:
         length = len(loader)
     except TypeError:

@@ -32,19 +32,32 @@ def set_metric_state(trainer: L.Trainer, module: L.LightningModule, state: dict[
     set_callback_metrics(trainer, state)
 
 
+def add_results(trainer: L.Trainer, entries: dict[str, Any]) -> None:
+    """Add the sums of ``entries`` to values that this process has logged already."""
+    results = trainer.fit_loop.epoch_loop._results
+    for key, entry in entries.items():
+        metric = results.get(key)
+        for name, saved in entry.get("states", {}).items() if metric is not None else ():
+            value = getattr(metric, name)
+            both = torch.stack([value, saved.to(value)])
+            setattr(metric, name, _reduced(both, entry["reduce_fx"]))
+
+
 def set_callback_metrics(trainer: L.Trainer, state: dict[str, Any]) -> None:
     """Let ``trainer.callback_metrics`` hold the last values that were logged before ``metric_state`` was taken."""
     trainer._logger_connector._callback_metrics.update(state["callback_metrics"])
 
 
-def merged(module: L.LightningModule, ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
-    """Return the state of process ``rank`` for another number of processes than the one ``ranks`` come from.
+def merged(module: L.LightningModule, ranks: list[dict[str, Any]], rank: int, world_size: int) -> dict[str, Any]:
+    """Return the state of process ``rank`` of ``world_size`` processes from those of another number of processes.
 
     The first process takes over the sums of all, the others begin at zero, so that the metrics of the epoch are
     those of all examples.
     """
     return {
-        "results": {key: _joined_result(entries, rank) for key, entries in _by_name(ranks, "results").items()},
+        "results": {
+            key: _joined_result(entries, rank, world_size) for key, entries in _by_name(ranks, "results").items()
+        },
         "metrics": {
             name: _joined_metric(metric, saved)
             for name, saved in _by_name(ranks, "metrics").items()
@@ -60,17 +73,22 @@ def _by_name(ranks: list[dict[str, Any]], part: str) -> dict[str, list[Any]]:
     return {name: [saved[part][name] for saved in ranks if name in saved[part]] for name in names}
 
 
-def _joined_result(entries: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+def _joined_result(entries: list[dict[str, Any]], rank: int, world_size: int) -> dict[str, Any]:
     """Return one logged value for those of several processes."""
     if "states" not in entries[0]:
         return entries[0]
-    columns = {key: torch.stack([entry["states"][key] for entry in entries]) for key in entries[0]["states"]}
     reduction = entries[0]["reduce_fx"]
-    if reduction in ("max", "min"):
-        states = {key: getattr(values, f"a{reduction}")(dim=0) for key, values in columns.items()}
-    else:
-        states = {key: values.sum(dim=0) * (rank == 0) for key, values in columns.items()}
-    return {**entries[0], "states": states}
+    columns = {key: torch.stack([entry["states"][key] for entry in entries]) for key in entries[0]["states"]}
+    states = {key: _reduced(values, reduction) for key, values in columns.items()}
+    if rank and reduction not in ("max", "min"):
+        states = {key: torch.zeros_like(value) for key, value in states.items()}
+    # only together the processes know the sum
+    return {**entries[0], "states": states, "sync_dist": world_size > 1}
+
+
+def _reduced(values: Tensor, reduction: str) -> Tensor:
+    """Return one sum, maximum or minimum for those of several processes; of a mean, the sums are kept."""
+    return getattr(values, f"a{reduction}")(dim=0) if reduction in ("max", "min") else values.sum(dim=0)
 
 
 def _joined_metric(metric: Metric, saved: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A training loader that can take up an epoch where another process left it."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -78,11 +79,9 @@ class ReplayLoader:
         size = getattr(self.loader, "batch_size", None)
         if isinstance(size, int) and used.get("examples") is not None:
             batches = used["examples"] // (size * world_size)
-        try:
+        with contextlib.suppress(TypeError):  # a loader without a length
             # the epoch has to end with a batch
             batches = min(batches, len(self.loader) - 1)
-        except TypeError:
-            pass
         return batches, batches
 
     def __iter__(self) -> Iterator[Any]:

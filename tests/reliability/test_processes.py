@@ -121,6 +121,49 @@ def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch:
         assert again[name] == (pytest.approx(value, abs=1e-6) if "loss" in name else value)
 
 
+def run_ranks(count: int, folder: Path, stop_in: str, stop_at: int, arguments: list[str]) -> list[int]:
+    """Run a command in ``count`` processes of one run; the first sends itself SIGTERM at a call of a step."""
+    port, driver = str(free_port()), str(Path(__file__).parents[1] / "support/signalled.py")
+    ranks = []
+    for rank in range(count):
+        where = {} if count == 1 else {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        stop = [stop_in, str(0 if rank else stop_at), str(int(signal.SIGTERM))]
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, driver, *stop, *arguments],
+                env=environment(**where, **{RUN_DIR_VARIABLE: str(folder)}),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    printed = [rank.communicate(timeout=500)[0] for rank in ranks]
+    assert all(rank.returncode in (0, 128 + signal.SIGTERM) for rank in ranks), "\n".join(printed)
+    return [rank.returncode for rank in ranks]
+
+
+def test_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 -> 1 -> 2 processes, with the same examples in a step: losses and metrics are those of one process."""
+    settings = [*TASKS["text"], *COMMON, "--trainer.callbacks=[]", "--trainer.accumulate_grad_batches=2"]
+    whole, parts = tmp_path / "whole/version_0", tmp_path / "parts/version_0"
+    for folder in (whole, parts):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(whole))
+    assert main(["fit", *settings, "--data.batch_size=12"]) == 0
+    two = ["--data.batch_size=6", "--trainer.devices=2", "--trainer.strategy=ddp"]
+    stopped = 128 + signal.SIGTERM
+    # in the fourth of eight steps, while gradients are accumulated, then in a validation, then to the end
+    assert run_ranks(2, parts, "training_step", 3, ["fit", *settings, *two]) == [stopped, stopped]
+    one = ["--data.batch_size=12", "--trainer.devices=1", "--trainer.strategy=auto"]
+    assert run_ranks(1, parts, "validation_step", 1, ["resume", str(parts), *one]) == [stopped]
+    assert run_ranks(2, parts, "training_step", 0, ["resume", str(parts), *two]) == [0, 0]
+    np.testing.assert_allclose(losses(parts), losses(whole), rtol=0, atol=1e-5)
+    expected, measured = (json.loads((folder / "results.json").read_text())["fit"] for folder in (whole, parts))
+    assert {name: measured[name] for name in ("steps", "epochs")} == {"steps": 8, "epochs": 2}
+    for name, value in expected["metrics"].items():
+        assert measured["metrics"][name] == pytest.approx(value, abs=1e-5), name
+
+
 # with orthogonal maps: a parametrisation whose parameter is a shard
 SHARDED = {
     "text": ["--model.encoder.projection=Orthogonal", "--model.encoder.depth=2"],

@@ -133,8 +133,10 @@ SPECIAL = {
         [("training_step", 4, TERM), ("validation_step", 1, TERM), ("training_step", 15, TERM)],
     ),
     "stochastic weight averaging that has not begun": (
-        [*SWA, "--trainer.callbacks.swa_epoch_start=2", "--model.lr_scheduler=ExponentialLR"]
-        + ["--model.lr_scheduler.gamma=0.5"],
+        [
+            *(*SWA, "--trainer.callbacks.swa_epoch_start=2"),
+            *("--model.lr_scheduler=ExponentialLR", "--model.lr_scheduler.gamma=0.5"),
+        ],
         [("training_step", 4, TERM), ("training_step", 14, TERM)],
     ),
     "exponential weight averaging": (EMA, [("training_step", 4, TERM), ("validation_step", 1, TERM)]),
@@ -208,10 +210,10 @@ class Seen:
 
 @pytest.mark.parametrize(
     ("before", "place"),
-    [(4, "training_step"), (1, "validation_step"), (9, "training_step"), (3, "on_validation_epoch_end")],
+    [(4, "training_step"), (1, "validation_step"), (3, "on_validation_epoch_end")],
     ids=str,
 )
-@pytest.mark.parametrize("batch_size", [3, 20, 64], ids=str)
+@pytest.mark.parametrize("batch_size", [3, 64], ids=str)
 def test_another_batch_size_uses_every_example_once(
     before: int, place: str, batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
