@@ -60,7 +60,7 @@ def place_before_validation(loops: dict[str, Any]) -> None:
 
 def set_batches_done(trainer: L.Trainer, count: int) -> None:
     """Let an epoch that is about to continue count ``count`` batches as done."""
-    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     progress.ready = progress.started = progress.processed = progress.completed = count
 
 
@@ -100,7 +100,7 @@ def continue_as_usual(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
     epoch_loop._restarting = False
     epoch_loop._batches_that_stepped = checkpoint["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
     # a validation that was interrupted counts as begun, and is begun again
-    validation = epoch_loop.val_loop.batch_progress.total
+    validation: Any = epoch_loop.val_loop.batch_progress.total
     validation.ready = validation.started = validation.processed = validation.completed
     for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=False):
         config.scheduler.load_state_dict(state)
