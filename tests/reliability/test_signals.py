@@ -199,10 +199,16 @@ def test_worker_processes_end_with_a_second_signal(tmp_path: Path) -> None:
 def test_a_child_process_counts_its_own_signals(tmp_path: Path) -> None:
     """The signals that a forked child receives are not those of its parent."""
 
+    def unmoved() -> int:
+        signal.signal(INT, lambda number, frame: None)
+        for _ in range(600):
+            time.sleep(0.1)
+        return 0
+
     def work() -> int:
         with stopping.stop_by_signal() as signals:
             signals.deferred = True
-            child = start(lambda: time.sleep(60) or 0, tmp_path / "child.txt")
+            child = start(unmoved, tmp_path / "child.txt")
             for _ in range(3):
                 time.sleep(0.1)
                 os.kill(child, INT)

@@ -22,7 +22,8 @@ def start(work: Callable[[], int], log: Path) -> int:
     try:
         # a group of its own, so that nothing that it starts is missed at the end
         os.setpgid(0, 0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # what a signal does before and after a command: it ends the process
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with log.open("a") as file:
             os.dup2(file.fileno(), 1)
