@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,37 +24,36 @@ def differences(whole: Path, stopped: Path) -> list[str]:
             continue
         states = [read_checkpoint(path) for path in (one, other)]
         different += [f"{name}: {part}" for part in PARTS if not _equal(*(state.get(part) for state in states))]
-    one, other = (without_times(results(run)) for run in (whole, stopped))
-    different += [
-        f"results.json: {section}"
-        for section in sorted(one.keys() | other.keys())
-        if one.get(section) != other.get(section)
-    ]
+    one, other = (dict(entries(results(run))) for run in (whole, stopped))
+    names = sorted(one.keys() | other.keys())
+    different += [f"results.json: {name}" for name in names if one.get(name) != other.get(name)]
     return different
 
 
-def differences_by_design(whole: Path, stopped: Path, examples: tuple[Path, Path]) -> list[str]:
+def differences_by_design(whole: Path, stopped: Path, examples: tuple[Path, Path], *, steps: bool) -> list[str]:
     """Return what differs although another number of ranks must not change it.
 
     Sums of other parts of a batch round differently and random numbers are drawn by other processes, so no weight is
-    compared. The number of steps and epochs is, the rows of the validations, and that every epoch has trained on every
-    example once.
+    compared. The number of epochs and validations is, and that every epoch has trained on every example once.
 
     Args:
         whole: the folder of the run that was never stopped.
         stopped: the folder of the other one.
         examples: the folders of the examples that both have trained on.
+        steps: whether the examples of a step are as many, so that the steps must be.
     """
-    different = []
+    parts = ("epoch", "global_step") if steps else ("epoch",)
     states = [read_checkpoint(run / "checkpoints/last.ckpt") for run in (whole, stopped)]
-    different += [f"last.ckpt: {part}" for part in ("epoch", "global_step") if states[0][part] != states[1][part]]
-    steps = [
+    different = [f"last.ckpt: {part}" for part in parts if states[0][part] != states[1][part]]
+    validations = [
         [row["step"] for row in csv.DictReader(_read(run, "metrics.csv").splitlines()) if row.get("val/loss")]
         for run in (whole, stopped)
     ]
-    different += [] if steps[0] == steps[1] else ["metrics.csv: steps of the validations"]
-    parts = [results(run).get("fit", {}) for run in (whole, stopped)]
-    different += [f"results.json: {name}" for name in ("epochs", "steps") if parts[0].get(name) != parts[1].get(name)]
+    same = validations[0] == validations[1] if steps else len(validations[0]) == len(validations[1])
+    different += [] if same else ["metrics.csv: validations"]
+    fits = [results(run).get("fit", {}) for run in (whole, stopped)]
+    names = ("epochs", "steps") if steps else ("epochs",)
+    different += [f"results.json: {name}" for name in names if fits[0].get(name) != fits[1].get(name)]
     trained = [trained_on(folder) for folder in examples]
     different += [
         f"examples of epoch {epoch}" for epoch in sorted(trained[0]) if trained[0][epoch] != trained[1].get(epoch)
@@ -83,11 +83,14 @@ def results(run: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def without_times(tree: Any) -> Any:
-    """Return a tree of dictionaries without the entries that hold a time."""
-    if not isinstance(tree, dict):
-        return tree
-    return {name: without_times(value) for name, value in tree.items() if "second" not in name}
+def entries(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every entry of nested dictionaries but the times."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            if "second" not in key:
+                yield from entries(value, f"{name}.{key}" if name else key)
+    else:
+        yield name, tree
 
 
 def _read(run: Path, name: str) -> str:

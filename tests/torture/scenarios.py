@@ -38,14 +38,14 @@ class Scenario:
         arguments: of ``fit``.
         points: the places a signal is aimed at, beside random moments.
         ranks: the number of processes of each leg in turn; None trains in a forked child.
-        effective_batch: examples of one step of all ranks.
+        effective_batch: examples of one step of all ranks; None leaves the batch of a rank as it is.
         cached: whether each run builds a cache of its own first.
     """
 
     arguments: list[str]
     points: tuple[str, ...] = POINTS
     ranks: tuple[int, ...] | None = None
-    effective_batch: int = 10
+    effective_batch: int | None = 10
     cached: bool = False
 
     @property
@@ -58,11 +58,8 @@ class Scenario:
         if self.ranks is None:
             return []
         ranks = self.ranks[number % len(self.ranks)]
-        return [
-            f"--trainer.devices={ranks}",
-            f"--trainer.strategy={'ddp' if ranks > 1 else 'auto'}",
-            f"--data.batch_size={self.effective_batch // ranks}",
-        ]
+        batch = [f"--data.batch_size={self.effective_batch // ranks}"] if self.effective_batch else []
+        return [f"--trainer.devices={ranks}", f"--trainer.strategy={'ddp' if ranks > 1 else 'auto'}", *batch]
 
     def first(self, folder: Path) -> list[str]:
         """Return the arguments of ``fit``; ``folder`` holds what the scenario needs."""
@@ -101,5 +98,6 @@ SCENARIOS = {
     "translation": Scenario([*NUMBERS, *COMMON]),
     "cache": Scenario([*IMDB, *COMMON], ("cache", *POINTS[1:3], "cache"), cached=True),
     "two ranks": Scenario(reviews(), ranks=(2,)),
-    "ranks 2, 1, 2": Scenario(reviews(), ranks=(2, 1)),
+    "ranks 2, 1, 2": Scenario(reviews(), ranks=(2, 1), effective_batch=None),
+    "ranks 2, 1, 2 with the same effective batch": Scenario(reviews(), ranks=(2, 1)),
 }

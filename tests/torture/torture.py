@@ -186,7 +186,8 @@ class Storm:
         if self.scenario.exact:
             different = differences(whole, folder)
         else:
-            different = differences_by_design(whole, folder, (_examples(whole), _examples(folder)))
+            steps = self.scenario.effective_batch is not None
+            different = differences_by_design(whole, folder, (_examples(whole), _examples(folder)), steps=steps)
         if different:
             self.fail(f"run {number}: {when}differs in {', '.join(different)}")
             self.record.differences.update(different)
