@@ -64,8 +64,7 @@ def differences_by_design(whole: Path, stopped: Path, examples: tuple[Path, Path
 def trained_on(folder: Path) -> dict[int, Counter[str]]:
     """Return how often each epoch of a run has trained on each example, without what was lost and done again."""
     kept: list[list[Any]] = []
-    # the names begin with the time of the start; ranks of one leg may begin at different times, so legs are told apart
-    # by their folder
+    # a folder for each leg, with a file for each rank
     for leg in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         lines = [json.loads(line) for path in leg.iterdir() for line in path.read_text().splitlines()]
         if lines:

@@ -125,7 +125,7 @@ def record_examples(folder: Path) -> None:
     A line holds the step, the epoch and the digests of the examples.
     """
     original = Task.training_step
-    path = folder / f"{time.monotonic():015.3f}_{run_folder.global_rank()}_{os.getpid()}.jsonl"
+    path = folder / f"{run_folder.global_rank()}.jsonl"
 
     def step(self: Task, batch: Any, *args: Any) -> Any:
         examples = [

@@ -3,6 +3,13 @@
 python tests/torture/rank.py '{"record": FOLDER, "point": ..., "kind": ..., "call": 1, "mark": FILE, "rank": 0}' fit ...
 """
 
+import signal
+
+# until the command handles signals they end the process; Python would print a traceback from inside an import
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+# isort: split
+
 import json
 import sys
 from pathlib import Path
