@@ -3,10 +3,7 @@
 python tests/torture/rank.py '{"record": FOLDER, "point": ..., "kind": ..., "call": 1, "mark": FILE, "rank": 0}' fit ...
 """
 
-import signal
-
-# until the command handles signals they end the process; Python would print a traceback from inside an import
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+import starting  # noqa: F401 - before what takes a second to import
 
 # isort: split
 
