@@ -87,6 +87,13 @@ class LastCheckpoint(Checkpoint):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         data: Any = getattr(trainer, "datamodule", None)
         getattr(data, "__dict__", {}).pop("train_dataloader", None)
+        self.request.close()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self.request.close()
+
+    def on_sanity_check_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.request.reinstall()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._saved_at = time.monotonic()
@@ -155,6 +162,7 @@ class LastCheckpoint(Checkpoint):
         return int(agreed)
 
     def _stop(self, number: int) -> None:
+        self.request.agree(number)
         folder = self.path.parent.parent
         raise StoppedError(number, f"all is saved; `fna-lightning resume {folder}` goes on from here")
 

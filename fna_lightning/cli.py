@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fna_lightning.stopping import StoppedError, stop_by_signal
+from fna_lightning.stopping import GRACE, Signals, StoppedError, stop_by_signal
 
 if TYPE_CHECKING:
     from fna_lightning.resuming import ResumePoint
@@ -55,18 +55,32 @@ EPILOG = """examples:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; a mistake is one sentence, its traceback only with ``--debug``."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with stop_by_signal() as signals:
+            code = run_command(argv, signals)
+            # from here on a signal changes the exit code only
+            signals.deferred = True
+    except StoppedError as stop:
+        return 128 + report_stop(stop)
+    return signals.exit_code(code)
+
+
+def run_command(argv: list[str], signals: Signals) -> int:
+    """Run one command, report how it ended and return its exit code."""
     debug = "--debug" in argv or bool(os.environ.get(DEBUG_VARIABLE))
     argv = [word for word in argv if word != "--debug"]
     quieten()
     try:
         return dispatch(argv)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201
-        return 128 + signal.SIGINT
+        # raised by a library, or by a handler of its own
+        return 128 + report_stop(StoppedError(signal.SIGINT))
     except StoppedError as stop:
-        print(f"fna-lightning: {stop}", file=sys.stderr)  # noqa: T201
-        return 128 + stop.number
+        return 128 + report_stop(stop)
     except Exception as error:
+        if signals.number and not signals.deferred:
+            # the exception of a signal handler may come out of a library as one of its own errors
+            return 128 + report_stop(StoppedError(signals.number))
         if debug:
             traceback.print_exc()
         from fna_lightning.errors import UsageError
@@ -76,6 +90,13 @@ def main(argv: list[str] | None = None) -> int:
         hint = "" if debug else " (--debug shows where)"
         print(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}", file=sys.stderr)  # noqa: T201
         return 2
+
+
+def report_stop(stop: StoppedError) -> int:
+    """Print one sentence on a command that a signal has stopped and return the number of the signal."""
+    interrupted = str(stop) == str(StoppedError(signal.SIGINT))
+    print("interrupted" if interrupted else f"fna-lightning: {stop}", file=sys.stderr)  # noqa: T201
+    return stop.number
 
 
 def dispatch(argv: list[str]) -> int:
@@ -133,7 +154,7 @@ def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     torch.set_flush_denormal(True)
     keep_freed_memory()
     try:
-        with stop_by_signal(), own_run_folder():
+        with stop_by_signal(GRACE), own_run_folder():
             TrainingCLI(argv, run_name(named[0]) if named else "unnamed", resume)
     except SIGTERMException:
         return 128 + signal.SIGTERM

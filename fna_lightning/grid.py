@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fna_lightning.run_folder import read_results
+from fna_lightning.run_lock import require_free
 
 # in the folder of a cell: what its run was made of
 RECIPE_FILE = "cell.txt"
@@ -54,6 +55,9 @@ class Cell:
     def start(self, root: Path) -> Path:
         """Make the folder of a new run, with nothing left of an earlier one, and return it."""
         folder = self.folder(root)
+        if folder.is_dir():
+            # another sweep may be training it
+            require_free(folder)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / RECIPE_FILE).write_text(self.recipe())

@@ -31,11 +31,7 @@ class ResumePoint:
     @classmethod
     def of(cls, folder: Path) -> "ResumePoint":
         """Return where the run in ``folder`` goes on."""
-        if not (folder / "config.yaml").is_file():
-            raise UsageError(
-                f"{folder} is no run folder: it has no config.yaml; give the folder of a run, e.g. "
-                "runs/reviews_fna/version_0"
-            )
+        require_run_folder(folder)
         last = folder / "checkpoints" / "last.ckpt"
         if not last.is_file():
             return cls(None)
@@ -44,6 +40,15 @@ class ResumePoint:
         if not isinstance(exact, dict) or not isinstance(exact.get("rows"), int) or not isinstance(step, int):
             raise UsageError(f"{last} does not say where training stood: it was not written by `fna-lightning fit`")
         return cls(last, step, exact["rows"])
+
+
+def require_run_folder(folder: Path) -> None:
+    """Refuse a folder that is not the folder of a run."""
+    if not (folder / "config.yaml").is_file():
+        raise UsageError(
+            f"{folder} is no run folder: it has no config.yaml; give the folder of a run, e.g. "
+            "runs/reviews_fna/version_0"
+        )
 
 
 def changes(before: str, now: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from fna_lightning.atomic_file import cannot_write, write_whole
 from fna_lightning.errors import UsageError
+from fna_lightning.run_lock import held_runs, hold_run, release_runs, results_lock
 
 # processes that a distributed run starts write to the folder of the first one
 RUN_DIR_VARIABLE = "FNA_RUN_DIR"
@@ -18,15 +19,20 @@ RUN_DIR_VARIABLE = "FNA_RUN_DIR"
 def own_run_folder(folder: Path | None = None) -> Iterator[None]:
     """Let the processes of one run write to one folder, and those of the next to another.
 
+    Folders that are locked inside are released at the end.
+
     Args:
-        folder: the run's, if it has one already.
+        folder: the run's, if it has one already; it is locked.
     """
     before = os.environ.get(RUN_DIR_VARIABLE)
-    if folder is not None:
-        os.environ[RUN_DIR_VARIABLE] = str(folder)
+    held = held_runs()
     try:
+        if folder is not None:
+            os.environ[RUN_DIR_VARIABLE] = str(folder)
+            lock_run_folder(folder)
         yield
     finally:
+        release_runs(held)
         if before is None:
             os.environ.pop(RUN_DIR_VARIABLE, None)
         else:
@@ -62,6 +68,12 @@ def _next_version(parent: Path) -> Path:
             return folder
 
 
+def lock_run_folder(folder: Path) -> None:
+    """Make this process the only one that trains in ``folder``; the other ranks of its run rely on the first one."""
+    if not global_rank():
+        hold_run(folder)
+
+
 def global_rank() -> int:
     """Return the number of this process as its launcher tells it: torchrun, SLURM, or Lightning's own."""
     for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
@@ -87,8 +99,9 @@ def read_results(folder: Path) -> dict[str, Any]:
 def write_results(folder: Path, results: dict[str, Any]) -> Path:
     """Merge ``results`` into results.json, whole or not at all."""
     path = folder / "results.json"
-    text = json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n"
-    write_whole(path, lambda file: _write(file, text))
+    with results_lock(folder):
+        text = json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n"
+        write_whole(path, lambda file: _write(file, text))
     return path
 
 

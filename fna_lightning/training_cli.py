@@ -32,8 +32,10 @@ from fna_lightning.checkpoint_io import WholeCheckpoints
 from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.fully_sharded import FullySharded
 from fna_lightning.metrics_log import MetricsLog
+from fna_lightning.process_tree import end_ranks
 from fna_lightning.resuming import ResumePoint, changes, settings
-from fna_lightning.run_folder import new_run_folder, run_folder_of
+from fna_lightning.run_folder import lock_run_folder, new_run_folder, run_folder_of
+from fna_lightning.stopping import SIGNAL_STATE
 from fna_lightning.task import Task
 
 # what a model must know of its data; linked where a task takes it and the data module says it
@@ -144,6 +146,8 @@ class TrainingCLI(LightningCLI):
         root = Path(config.trainer.default_root_dir or DEFAULT_ROOT)
         existing = run_folder_of(config.get("ckpt_path")) if self.subcommand != "fit" else None
         self.folder = existing or new_run_folder(root, self.run_name)
+        if self.subcommand == "fit":
+            lock_run_folder(self.folder)
         if not given.logger and given.logger is not False:
             kwargs["logger"] = self._loggers()
         callbacks = given.callbacks or []
@@ -182,6 +186,15 @@ class TrainingCLI(LightningCLI):
             others.append(BestCheckpoint(folder, "best", monitor=metric, mode=mode, enable_version_counter=False))
         # the first checkpoint callback is the one others ask for the best
         return [*others, *last]
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run the verb; if a signal stops it, leave none of the processes that it has launched behind."""
+        try:
+            super()._run_subcommand(subcommand)
+        except BaseException:
+            if SIGNAL_STATE.number:
+                end_ranks(getattr(self.trainer.strategy.launcher, "procs", []), ask=not SIGNAL_STATE.deferred)
+            raise
 
     def before_fit(self) -> None:
         """Take up the run; not by a setting, which would be saved and make a later run begin there too."""

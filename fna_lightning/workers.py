@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
 from typing import Any
 
-from fna_lightning.stopping import StopRequest
+from fna_lightning.stopping import SIGNAL_STATE
 
 # a job may say in a sentence what went wrong
 Job = Callable[..., str | None]
@@ -162,7 +162,7 @@ def _stop_when(ending: Connection) -> None:
     wait([ending])
     # a signal to all processes of a job reaches this one too; a second one would end a run before it has saved
     time.sleep(MOMENT)
-    if StopRequest.heard:
+    if SIGNAL_STATE.heard:
         time.sleep(PATIENCE)
     while True:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -25,11 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train on."""
     from fna_lightning.cli import train
-    from fna_lightning.resuming import ResumePoint
+    from fna_lightning.resuming import ResumePoint, require_run_folder
     from fna_lightning.run_folder import own_run_folder
 
-    point = ResumePoint.of(args.run)
-    where = f"after step {point.step}" if point.checkpoint else "from its beginning, it has no checkpoint yet"
-    log.info("resuming %s %s", args.run, where)
+    require_run_folder(args.run)
+    # the lock comes before anything is read: another process may be writing it
     with own_run_folder(args.run):
+        point = ResumePoint.of(args.run)
+        where = f"after step {point.step}" if point.checkpoint else "from its beginning, it has no checkpoint yet"
+        log.info("resuming %s %s", args.run, where)
         return train(["fit", f"--config={args.run / 'config.yaml'}", *args.settings], point)
