@@ -117,10 +117,13 @@ def dispatch(argv: list[str]) -> int:
 
 def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     """Run one of Lightning's verbs."""
+    from fna_lightning.run_config import TRUST, checked_arguments
     from fna_lightning.shipped import config_names, resolve_config_arguments
 
-    argv = resolve_config_arguments(argv)
+    trust = TRUST in argv
+    argv = resolve_config_arguments([word for word in argv if word != TRUST])
     named = config_names(argv)
+    argv = checked_arguments(argv, trust)
     import torch
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
