@@ -67,7 +67,9 @@ def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False
     return task.eval()
 
 
-def build_task(recipe: dict[str, Any], *, trust: bool = False, source: str = "this checkpoint") -> Task:
+def build_task(
+    recipe: dict[str, Any], *, trust: bool = False, source: str = "the recipe", way_out: str = WAY_OUT
+) -> Task:
     """Return a new task made from plain values, with the default optimiser and schedule of its class.
 
     Args:
@@ -75,17 +77,18 @@ def build_task(recipe: dict[str, Any], *, trust: bool = False, source: str = "th
             nothing it names is imported.
         trust: accept any function or class.
         source: what messages call the file the recipe comes from.
+        way_out: what they advise.
     """
     load_plugins()
     if not trust:
-        recipe = FileCheck(source, model_classes(), WAY_OUT).check(recipe, Task, "recipe")
+        recipe = FileCheck(source, model_classes(), way_out).check(recipe, Task, "recipe")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(Task, "task")
     try:
         described = parser.parse_object({"task": _untrained(recipe)})
         task = parser.instantiate_classes(described).task
     except Exception as error:
-        raise UsageError(f"the recipe of {source} cannot be built: {one_sentence(str(error))}") from error
+        raise UsageError(f"{source}: the recipe cannot be built: {one_sentence(str(error))}") from error
     assert isinstance(task, Task)
     return task
 

@@ -30,6 +30,7 @@ from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.fully_sharded import FullySharded
 from fna_lightning.metrics_log import MetricsLog
 from fna_lightning.resuming import ResumePoint, changes
+from fna_lightning.run_config import TRUST_HELP
 from fna_lightning.run_folder import new_run_folder, run_folder_of
 from fna_lightning.task import Task
 
@@ -85,7 +86,8 @@ class TrainingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             parser_class=OneSentenceParser,
-            parser_kwargs={"prog": "fna-lightning"},
+            # not an argument of the parser: a configuration must not be able to set it
+            parser_kwargs={"prog": "fna-lightning", **{verb: {"epilog": TRUST_HELP} for verb in self.subcommands()}},
             save_config_callback=SaveConfig,
             # a resumed run writes the same configuration again
             save_config_kwargs={"overwrite": True},
