@@ -28,6 +28,9 @@ from fna_lightning.errors import UsageError
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
 
+# characters of a value in a message
+SHOWN = 100
+
 # a parameter whose type is not known may be of any type
 UNKNOWN = object()
 
@@ -301,4 +304,6 @@ def _is_number(text: str) -> bool:
 
 
 def _short(value: Any) -> str:
-    return reprlib.repr(value)
+    # of containers only as much as is shown: they may be large
+    text = repr(value) if isinstance(value, str) else reprlib.repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
