@@ -1,6 +1,5 @@
 """The config.yaml of a run folder, which may have been written by somebody else."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fna_lightning.allowed_classes import model_classes, trainer_classes
 from fna_lightning.errors import UsageError
-from fna_lightning.shipped import config_places
 from fna_lightning.task import Task
 from fna_lightning.trust import MAX_DEPTH, FileCheck
 
@@ -36,32 +34,10 @@ SECTIONS: dict[str, Any] = {
     "return_predictions": bool | None,
 }
 
-log = logging.getLogger(__name__)
-
 
 def is_run_config(path: str | Path) -> bool:
     """Whether a configuration is taken for one that a run has saved: by its name, or that of the file it links to."""
     return FILE_NAME in (Path(path).name.lower(), Path(path).resolve().name.lower())
-
-
-def checked_arguments(words: list[str], trust: bool = False) -> list[str]:
-    """Return command-line arguments with the checked content of every config.yaml in place of its name.
-
-    Args:
-        words: arguments whose configuration files have been found.
-        trust: leave them as they are, with a warning.
-    """
-    checked = list(words)
-    for place, path in config_places(words):
-        if not is_run_config(path):
-            continue
-        if trust:
-            log.warning("%s: %s may run any code it names", TRUST, path)
-            continue
-        # the content that was checked, not the name of a file that may be another one when it is read again
-        prefix = "--config=" if words[place].startswith("--config=") else ""
-        checked[place] = prefix + as_text(checked_config(Path(path)))
-    return checked
 
 
 def checked_config(path: Path, way_out: str = WAY_OUT) -> dict[str, Any]:

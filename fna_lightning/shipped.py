@@ -41,17 +41,10 @@ def resolve_config_arguments(argv: list[str]) -> list[str]:
     return resolved
 
 
-def config_places(argv: list[str]) -> list[tuple[int, str]]:
-    """Return the configuration files named in resolved arguments, each with the place of its word."""
-    after = {i + 1 for i, word in enumerate(argv) if word in ("--config", "-c")}
-    return [
-        (i, word.removeprefix("--config=")) for i, word in enumerate(argv) if i in after or word.startswith("--config=")
-    ]
-
-
 def config_names(argv: list[str]) -> list[str]:
     """Return the configuration files named in resolved arguments."""
-    return [name for _, name in config_places(argv)]
+    after = {i + 1 for i, word in enumerate(argv) if word in ("--config", "-c")}
+    return [word.removeprefix("--config=") for i, word in enumerate(argv) if i in after or word.startswith("--config=")]
 
 
 def deviations(name: str) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import lightning as L
+from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -30,7 +31,7 @@ from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.fully_sharded import FullySharded
 from fna_lightning.metrics_log import MetricsLog
 from fna_lightning.resuming import ResumePoint, changes
-from fna_lightning.run_config import TRUST_HELP
+from fna_lightning.run_config import TRUST, TRUST_HELP, as_text, checked_config, is_run_config
 from fna_lightning.run_folder import new_run_folder, run_folder_of
 from fna_lightning.task import Task
 
@@ -50,6 +51,22 @@ class OneSentenceParser(LightningArgumentParser):
             # a parser inside the parser: its report becomes part of ours
             super().error(message, ex)
         raise UsageError(one_sentence(message)) from ex
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
+        """Parse a configuration file; the config.yaml of a run may name listed classes only."""
+        if not is_run_config(path):
+            return super().parse_path(path, *args, **kwargs)
+        # the content that was checked: the file could be another one when it is read again
+        return self.parse_string(as_text(checked_config(Path(path))), str(path), *args, **kwargs)
+
+
+class TrustingParser(OneSentenceParser):
+    """Parses the config.yaml of a run like any other configuration, with a warning."""
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
+        if is_run_config(path):
+            log.warning("%s: %s may run any code it names", TRUST, path)
+        return LightningArgumentParser.parse_path(self, path, *args, **kwargs)
 
 
 class SaveConfig(SaveConfigCallback):
@@ -74,9 +91,10 @@ class TrainingCLI(LightningCLI):
         args: the arguments after the program's name.
         name: what the run is called in the folder of runs.
         resume: where to take up a run; None starts a new one.
+        trust: whether the config.yaml of a run may name any function or class.
     """
 
-    def __init__(self, args: list[str], name: str, resume: ResumePoint | None = None) -> None:
+    def __init__(self, args: list[str], name: str, resume: ResumePoint | None = None, *, trust: bool = False) -> None:
         self.run_name = name
         self.resume = resume
         self.folder = Path()
@@ -85,7 +103,7 @@ class TrainingCLI(LightningCLI):
             L.LightningDataModule,
             subclass_mode_model=True,
             subclass_mode_data=True,
-            parser_class=OneSentenceParser,
+            parser_class=TrustingParser if trust else OneSentenceParser,
             # not an argument of the parser: a configuration must not be able to set it
             parser_kwargs={"prog": "fna-lightning", **{verb: {"epilog": TRUST_HELP} for verb in self.subcommands()}},
             save_config_callback=SaveConfig,

@@ -16,7 +16,7 @@ from tiny_translation import train_tiny_translation
 
 from fna_lightning.checkpoint import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, one_sentence
 
 SYSTEM = {"class_path": "os.system", "init_args": {"command": "touch PWNED"}}
 # each creates the file PWNED when it is called
@@ -259,7 +259,10 @@ def test_a_file_in_the_working_directory_is_no_setting(run: Path, capsys: pytest
     assert "trainer.accelerator names 'auto', but" in refused(["resume", str(run)], capsys)
 
 
-@pytest.mark.parametrize("form", ["--config FILE", "--config=FILE", "-c FILE", "-cFILE", "second", "link", "capitals"])
+@pytest.mark.parametrize(
+    "form",
+    ["--config FILE", "--config=FILE", "--conf FILE", "--conf=FILE", "-c FILE", "-cFILE", "second", "link", "capitals"],
+)
 def test_however_it_is_named(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = poisoned_run(run, lambda settings: settings["model"]["init_args"].update(encoder=SYSTEM))
     file = folder / "config.yaml"
@@ -272,6 +275,13 @@ def test_however_it_is_named(form: str, run: Path, capsys: pytest.CaptureFixture
     if form == "second":
         words = ["--config", "reviews_dp.yaml", "--config", str(file)]
     assert "model.init_args.encoder names 'os.system', but" in refused(["fit", *words], capsys)
+
+
+def test_a_report_of_a_mistake_imports_nothing() -> None:
+    # a report quotes values of the file, and these may look like a report
+    report = "Problem with given class_path 'attacker_module.Anything':\n  Option 'a' is not accepted"
+    assert one_sentence(report) == "Option 'a' is not accepted"
+    assert "attacker_module" not in sys.modules
 
 
 def test_the_data_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
