@@ -1,6 +1,7 @@
 """A task and its data from a configuration file, without a trainer or a run folder."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -8,6 +9,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.run_config import as_text, checked_config, is_run_config
 from fna_lightning.shipped import resolve_config
 from fna_lightning.task import Task
 from fna_lightning.training_cli import DATA_FACTS
@@ -33,8 +35,11 @@ def build(config: str, overrides: list[str] | None = None) -> Built:
     for fact in DATA_FACTS:
         parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
     parser.add_argument("--config", action="config")
+    source = resolve_config(config)
+    if is_run_config(source):
+        source = as_text(checked_config(Path(source), "copy it under another name if you know who wrote it"))
     try:
-        given = parser.parse_args([f"--config={resolve_config(config)}", *(f"--{one}" for one in overrides or [])])
+        given = parser.parse_args([f"--config={source}", *(f"--{one}" for one in overrides or [])])
     except Exception as error:
         raise UsageError(f"{config}: {one_sentence(str(error))}") from error
     seed = given.seed_everything

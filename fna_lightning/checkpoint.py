@@ -7,9 +7,18 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentParser
 
+from fna_lightning.allowed_classes import model_classes
 from fna_lightning.errors import UsageError, one_sentence
 from fna_lightning.plugins import load_plugins
 from fna_lightning.task import Task
+from fna_lightning.trust import FileCheck
+
+# arguments of every task that only training uses
+TRAINING = ("optimizer", "lr_scheduler")
+WAY_OUT = (
+    "if you know who wrote the file, load it in Python by fna_lightning.checkpoint.load_task(path, trust=True) or "
+    "install the package of the class as a plug-in"
+)
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -30,19 +39,26 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def load_task(path: str | Path) -> Task:
-    """Return the trained task of a checkpoint, in evaluation mode, on the CPU."""
-    return task_of(read_checkpoint(path), path)
+def load_task(path: str | Path, *, trust: bool = False) -> Task:
+    """Return the trained task of a checkpoint, in evaluation mode, on the CPU.
+
+    It is made for inference: its optimiser and schedule are the defaults of its class, not those it was trained with.
+
+    Args:
+        path: of the checkpoint.
+        trust: build whatever functions and classes the checkpoint names; only for one whose author you know.
+    """
+    return task_of(read_checkpoint(path), path, trust=trust)
 
 
-def task_of(checkpoint: dict[str, Any], path: str | Path) -> Task:
-    """Return the trained task of what ``read_checkpoint`` found at ``path``."""
+def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False) -> Task:
+    """Return the trained task of what ``read_checkpoint`` found at ``path``; see ``load_task``."""
     recipe = checkpoint.get("recipe")
     if not isinstance(recipe, dict):
         raise UsageError(
             f"{path} carries no recipe (it was not trained by `fna-lightning fit`); load it with its own class"
         )
-    task = build_task(recipe)
+    task = build_task(recipe, trust=trust, source=str(path))
     try:
         task.load_state_dict(checkpoint["state_dict"])
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -51,17 +67,38 @@ def task_of(checkpoint: dict[str, Any], path: str | Path) -> Task:
     return task.eval()
 
 
-def build_task(recipe: dict[str, Any]) -> Task:
-    """Return a new task made from plain values: the class must be a Task, and so on for every part of it."""
+def build_task(
+    recipe: dict[str, Any], *, trust: bool = False, source: str = "the recipe", way_out: str = WAY_OUT
+) -> Task:
+    """Return a new task made from plain values, with the default optimiser and schedule of its class.
+
+    Args:
+        recipe: names a Task and its arguments, and so on for every part of it. Only listed classes are accepted, and
+            nothing it names is imported.
+        trust: accept any function or class.
+        source: what messages call the file the recipe comes from.
+        way_out: what they advise.
+    """
     load_plugins()
+    if not trust:
+        recipe = FileCheck(source, model_classes(), way_out).check(recipe, Task, "recipe")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(Task, "task")
     try:
-        task = parser.instantiate_classes(parser.parse_object({"task": recipe})).task
+        described = parser.parse_object({"task": _untrained(recipe)})
+        task = parser.instantiate_classes(described).task
     except Exception as error:
-        raise UsageError(f"the recipe of this checkpoint cannot be built: {one_sentence(str(error))}") from error
+        raise UsageError(f"{source}: the recipe cannot be built: {one_sentence(str(error))}") from error
     assert isinstance(task, Task)
     return task
+
+
+def _untrained(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe without optimiser and schedule: where nothing is trained, they are not built."""
+    arguments = recipe.get("init_args")
+    if not isinstance(arguments, dict):
+        return recipe
+    return {**recipe, "init_args": {name: value for name, value in arguments.items() if name not in TRAINING}}
 
 
 def _reason(error: BaseException) -> str:

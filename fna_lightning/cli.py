@@ -138,9 +138,11 @@ def dispatch(argv: list[str]) -> int:
 
 def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     """Run one of Lightning's verbs."""
+    from fna_lightning.run_config import TRUST
     from fna_lightning.shipped import config_names, resolve_config_arguments
 
-    argv = resolve_config_arguments(argv)
+    trust = TRUST in argv
+    argv = resolve_config_arguments([word for word in argv if word != TRUST])
     named = config_names(argv)
     import torch
     from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -155,7 +157,7 @@ def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     keep_freed_memory()
     try:
         with stop_by_signal(GRACE), own_run_folder():
-            TrainingCLI(argv, run_name(named[0]) if named else "unnamed", resume)
+            TrainingCLI(argv, run_name(named[0]) if named else "unnamed", resume, trust=trust)
     except SIGTERMException:
         return 128 + signal.SIGTERM
     except SystemExit as stop:

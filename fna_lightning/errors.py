@@ -4,6 +4,7 @@ import difflib
 import importlib
 import inspect
 import re
+import sys
 
 # lines of jsonargparse's reports that say nothing about the mistake itself
 _NOISE = (
@@ -51,6 +52,8 @@ def _way_out(complaint: str, class_path: str | None) -> str:
         accepted = (
             _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
         )
+        if not accepted:
+            return ""
         near = difflib.get_close_matches(key, accepted, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         return f"{meant or ';'} It takes {', '.join(accepted)}" if len(accepted) <= 12 else meant
@@ -62,9 +65,12 @@ def _way_out(complaint: str, class_path: str | None) -> str:
 
 
 def _parameters(class_path: str) -> list[str]:
+    """Return the parameters of a class that has been imported; a report may quote any name, so none is imported."""
     module, _, name = class_path.rpartition(".")
-    signature = inspect.signature(getattr(importlib.import_module(module), name))
-    return [parameter for parameter in signature.parameters if parameter not in ("args", "kwargs")]
+    kind = getattr(sys.modules.get(module), name, None)
+    if not inspect.isclass(kind):
+        return []
+    return [parameter for parameter in inspect.signature(kind).parameters if parameter not in ("args", "kwargs")]
 
 
 def _known_classes() -> list[str]:

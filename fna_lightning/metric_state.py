@@ -7,6 +7,10 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from fna_lightning.errors import UsageError
+
+# how values of a step become one of an epoch; a checkpoint may name no other function of torch
+REDUCTIONS = ("mean", "sum", "max", "min")
 LOGGED = ("prog_bar", "logger", "on_step", "on_epoch", "add_dataloader_idx", "metric_attribute")
 
 
@@ -138,6 +142,11 @@ def _logged(metric: Any) -> dict[str, Any]:
 
 def _log_again(trainer: L.Trainer, module: L.LightningModule, entry: dict[str, Any]) -> None:
     """Register a value as if it had been logged in this process, then give it the sums it had."""
+    if entry["reduce_fx"] not in REDUCTIONS:
+        raise UsageError(
+            f"the checkpoint reduces {entry['name']!r} by {entry['reduce_fx']!r}, which is not one of "
+            f"{', '.join(REDUCTIONS)}; it is damaged, resume from another one"
+        )
     found: Any = torch.zeros((), device=module.device)
     if "states" not in entry:
         found = dict(_metrics(module)).get(entry["metric_attribute"])

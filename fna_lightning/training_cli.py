@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NoReturn
 import lightning as L
 import torch
 import yaml
+from jsonargparse import Namespace
 from jsonargparse.typing import register_type
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -34,6 +35,7 @@ from fna_lightning.fully_sharded import FullySharded
 from fna_lightning.metrics_log import MetricsLog
 from fna_lightning.process_tree import end_ranks
 from fna_lightning.resuming import ResumePoint, changes, settings
+from fna_lightning.run_config import TRUST, TRUST_HELP, as_text, checked_config, is_run_config
 from fna_lightning.run_folder import lock_run_folder, new_run_folder, run_folder_of
 from fna_lightning.stopping import SIGNAL_STATE
 from fna_lightning.task import Task
@@ -56,6 +58,22 @@ class OneSentenceParser(LightningArgumentParser):
             # a parser inside the parser: its report becomes part of ours
             super().error(message, ex)
         raise UsageError(one_sentence(message)) from ex
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
+        """Parse a configuration file; the config.yaml of a run may name listed classes only."""
+        if not is_run_config(path):
+            return super().parse_path(path, *args, **kwargs)
+        # the content that was checked: the file could be another one when it is read again
+        return self.parse_string(as_text(checked_config(Path(path))), str(path), *args, **kwargs)
+
+
+class TrustingParser(OneSentenceParser):
+    """Parses the config.yaml of a run like any other configuration, with a warning."""
+
+    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
+        if is_run_config(path):
+            log.warning("%s: %s may run any code it names", TRUST, path)
+        return LightningArgumentParser.parse_path(self, path, *args, **kwargs)
 
 
 # the default of a parameter of a Lightning callback is one, and jsonargparse does not know how to write it
@@ -90,9 +108,10 @@ class TrainingCLI(LightningCLI):
         args: the arguments after the program's name.
         name: what the run is called in the folder of runs.
         resume: where to take up a run; None starts a new one.
+        trust: whether the config.yaml of a run may name any function or class.
     """
 
-    def __init__(self, args: list[str], name: str, resume: ResumePoint | None = None) -> None:
+    def __init__(self, args: list[str], name: str, resume: ResumePoint | None = None, *, trust: bool = False) -> None:
         self.run_name = name
         self.resume = resume
         self.folder = Path()
@@ -101,8 +120,9 @@ class TrainingCLI(LightningCLI):
             L.LightningDataModule,
             subclass_mode_model=True,
             subclass_mode_data=True,
-            parser_class=OneSentenceParser,
-            parser_kwargs={"prog": "fna-lightning"},
+            parser_class=TrustingParser if trust else OneSentenceParser,
+            # not an argument of the parser: a configuration must not be able to set it
+            parser_kwargs={"prog": "fna-lightning", **{verb: {"epilog": TRUST_HELP} for verb in self.subcommands()}},
             save_config_callback=SaveConfig,
             # a resumed run writes the same configuration again
             save_config_kwargs={"overwrite": True},

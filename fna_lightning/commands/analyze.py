@@ -17,6 +17,7 @@ Examples:
 
 import argparse
 import json
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ from fna_lightning.translation_codec import BEGIN
 if TYPE_CHECKING:
     from fna_lightning.report.subject import Example, Subject
     from fna_lightning.report.translation_subject import TranslationSubject
+
+log = logging.getLogger(__name__)
 
 SubjectT = TypeVar("SubjectT", bound="Subject")
 
@@ -52,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=100, help="examples of the split (default: %(default)s)")
     parser.add_argument("--against", action="append", default=[], metavar="CKPT", help="compare with; repeatable")
     parser.add_argument("--max-length", type=int, default=128, help="most tokens of a text (default: %(default)s)")
+    parser.add_argument(
+        "--trust", action="store_true", help="build any function or class that the checkpoint or its config.yaml names"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the ablation (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: analysis in the run folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results.json here too")
@@ -62,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     for name, value, least in (("--count", args.count, 1), ("--max-length", args.max_length, 2)):
         if value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
+    if args.trust:
+        log.warning("--trust: %s and its run folder may run any code they name", args.checkpoint)
     from fna_lightning.report.page import plain, render_page, without_matrices
     from fna_lightning.report.pictures import write_pictures
     from fna_lightning.report.translation_subject import TranslationSubject, given_sources, split_sources
@@ -70,13 +78,13 @@ def run(args: argparse.Namespace) -> int:
     split = args.split or (None if args.text or args.image else "val")
     kind, paths = subject_kind(args), [args.checkpoint, *args.against]
     if issubclass(kind, TranslationSubject):
-        translators = open_all(paths, TranslationSubject)
+        translators = open_all(paths, TranslationSubject, args.trust)
         place = translators[0].path
         sources = given_sources(translators[0], args.text, args.max_length)
         pairs = split_sources(translators[0], split, args.count, args.max_length) if split else []
         report = study_translators(translators, sources or pairs[:SHOWN], pairs, split, args)
     else:
-        subjects = open_all(paths, kind)
+        subjects = open_all(paths, kind, args.trust)
         place = subjects[0].path
         shown, many = examples_of(subjects[0], split, args)
         report = study(subjects, shown or many[:SHOWN], many, split, args)
@@ -123,9 +131,9 @@ def examples_of(
     return given, split_texts(subject, split, args.count, args.max_length) if split else []
 
 
-def open_all(paths: list[str], opener: "type[SubjectT]") -> "list[SubjectT]":
+def open_all(paths: list[str], opener: "type[SubjectT]", trust: bool = False) -> "list[SubjectT]":
     """Open the checkpoints; they must read the same tokens, and get different labels."""
-    subjects = [opener.open(path) for path in paths]
+    subjects = [opener.open(path, trust=trust) for path in paths]
     for other in subjects[1:]:
         if other.reads != subjects[0].reads:
             raise UsageError(
@@ -136,7 +144,7 @@ def open_all(paths: list[str], opener: "type[SubjectT]") -> "list[SubjectT]":
     if len(set(labels)) == len(labels):
         return subjects
     return [
-        opener(f"{subject.label} ({number})", subject.path, subject.task, subject.codec)
+        opener(f"{subject.label} ({number})", subject.path, subject.task, subject.codec, subject.trust)
         for number, subject in enumerate(subjects, start=1)
     ]
 

@@ -18,6 +18,12 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="build any function or class that config.yaml names; without it, only classes of fna-lightning, of "
+        "installed plug-ins and some of PyTorch and Lightning",
+    )
     parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the folder of a run, with its config.yaml")
     parser.add_argument("settings", nargs=argparse.REMAINDER, metavar="--SETTING VALUE", help="as for fit")
 
@@ -34,4 +40,5 @@ def run(args: argparse.Namespace) -> int:
         point = ResumePoint.of(args.run)
         where = f"after step {point.step}" if point.checkpoint else "from its beginning, it has no checkpoint yet"
         log.info("resuming %s %s", args.run, where)
-        return train(["fit", f"--config={args.run / 'config.yaml'}", *args.settings], point)
+        settings = ["--trust", *args.settings] if args.trust else args.settings
+        return train(["fit", f"--config={args.run / 'config.yaml'}", *settings], point)

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--paper", type=Path, metavar="YAML", help="words of a label: a published value, to stand beside ours"
     )
+    parser.add_argument("--trust", action="store_true", help="build anything that a file named config.yaml names")
     parser.add_argument("--workers", type=int, default=1, help="runs at the same time")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only this part of the grid")
     parser.add_argument("--no-train", action="store_true", help="train nothing: the table of the runs there are")
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     console.print(f"{len(cells)} runs in {root}, {len(todo)} to do here")
     if changed := [f"{cell.label} seed {cell.seed}" for cell in todo if cell.outdated(root)]:
         console.print(f"run again, their configuration has changed since: {', '.join(changed)}", highlight=False)
-    failed = 0 if args.no_train else run_cells(todo, root, args.workers, console)
+    failed = 0 if args.no_train else run_cells(todo, root, args.workers, console, trust=args.trust)
     done = {cell: read_results(cell.folder(root)) for cell in cells if cell.finished(root)}
     rows = {cell: results["test"]["metrics"].get(args.metric) for cell, results in done.items()}
     if missing := [cell.label for cell, value in rows.items() if value is None]:
@@ -93,7 +94,7 @@ def command_line(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> int:
+def run_cells(todo: list[Cell], root: Path, workers: int, console: Console, *, trust: bool = False) -> int:
     """Run cells, each in a process of its own, and return how many failed."""
     failed = 0
     with progress_bar(console) as bar:
@@ -109,11 +110,11 @@ def run_cells(todo: list[Cell], root: Path, workers: int, console: Console) -> i
 
         # workers share the cores; a single one leaves the choice to PyTorch
         threads = max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
-        run_jobs(run_cell, [(cell, root) for cell in todo], note, workers=workers, threads=threads, fresh=True)
+        run_jobs(run_cell, [(cell, root, trust) for cell in todo], note, workers=workers, threads=threads, fresh=True)
     return failed
 
 
-def run_cell(cell: Cell, root: Path) -> str | None:
+def run_cell(cell: Cell, root: Path, trust: bool = False) -> str | None:
     """Train and test one cell, its output in log.txt of its folder; return what went wrong, if anything."""
     from fna_lightning.cli import main
 
@@ -121,10 +122,12 @@ def run_cell(cell: Cell, root: Path) -> str | None:
     os.environ[RUN_DIR_VARIABLE] = str(folder)
     with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         try:
-            code = main(["fit", *cell.arguments(), "--trainer.enable_progress_bar=false"])
+            given = ["--trust"] if trust else []
+            code = main(["fit", *given, *cell.arguments(), "--trainer.enable_progress_bar=false"])
             if code == 0:
                 best = folder / "checkpoints" / "best.ckpt"
-                code = main(["test", f"--config={folder / 'config.yaml'}", f"--ckpt_path={best}"])
+                # the configuration was written a moment ago, from the one that the user gave
+                code = main(["test", "--trust", f"--config={folder / 'config.yaml'}", f"--ckpt_path={best}"])
         except Exception:
             traceback.print_exc()
             code = 1

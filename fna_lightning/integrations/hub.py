@@ -25,6 +25,7 @@ from fna_lightning.integrations.model_card import model_card
 from fna_lightning.integrations.published_folder import CONFIG, find_folder, load_weights, read_config
 from fna_lightning.translation_codec import TranslationCodec
 
+WAY_OUT = "install the package of the class as a plug-in, or export the model again"
 CODECS = (TextCodec, ImageCodec, TranslationCodec)
 
 
@@ -44,7 +45,7 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         super().__init__()
         import fna_lightning.tasks  # noqa: F401 - a recipe may name its task by its short name
 
-        self.task = build_task(recipe)
+        self.task = build_task(recipe, source="the recipe", way_out=WAY_OUT)
         self.task.recipe = recipe
         self.recipe = recipe
         self.codec = _codec(codec)
@@ -63,7 +64,7 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         try:
             model = cls(**config)
         except UsageError as error:
-            raise UsageError(f"{folder / CONFIG} cannot be built: {error}; export the model again") from error
+            raise UsageError(f"{folder / CONFIG} cannot be built: {error}") from error
         load_weights(model, folder)
         return model.eval()
 

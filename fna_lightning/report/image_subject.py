@@ -52,7 +52,7 @@ def split_images(subject: ImageSubject, split: str, count: int) -> list[Example]
             f"{subject.path} lies in no run folder, so its data set is not known; give pictures by --image, or move it "
             "back to RUN/checkpoints beside RUN/config.yaml"
         )
-    images = run_data(folder / "config.yaml").split(split)
+    images = run_data(folder / "config.yaml", trust=subject.trust).split(split)
     count = min(count, len(images))
     names = subject.token_names()
     examples = []

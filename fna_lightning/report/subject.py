@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self
 
 import lightning as L
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 from torch import Tensor, nn
 
@@ -16,6 +15,7 @@ from fna_lightning.attention_maps import AttentionMap, attention_layers, attenti
 from fna_lightning.checkpoint import read_checkpoint, task_of
 from fna_lightning.codec import TextCodec
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.run_config import checked_config, read_settings
 from fna_lightning.run_folder import run_folder_of
 
 # what comes before the folder of a transformers model
@@ -57,6 +57,7 @@ class Subject:
     Attributes:
         label: what it is called in tables and on the page.
         path: its checkpoint.
+        trust: whether the checkpoint and its run folder may name any function or class.
     """
 
     label: str
@@ -64,12 +65,13 @@ class Subject:
     task: nn.Module
     # a ``Codec`` here, another for those who read something else
     codec: Any
+    trust: bool = False
 
     # whether an example can be cut short, to measure how paths grow with its length
     cuts = True
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
+    def open(cls, path: str | Path, *, trust: bool = False) -> Self:
         """Open a checkpoint, or a transformers model as ``hf:FOLDER``; what this class does not read is refused."""
         if str(path).startswith(HF):
             from fna_lightning.integrations.hf.reader import open_reader
@@ -78,11 +80,11 @@ class Subject:
             return cls(place.name, place, model, reader_codec)
         checkpoint = read_checkpoint(path)
         codec = cls.codec_of(checkpoint, path)
-        task = task_of(checkpoint, path)
+        task = task_of(checkpoint, path, trust=trust)
         if not attention_layers(task):
             raise UsageError(f"{path} holds no attention layer: there is no graph to study")
         folder = run_folder_of(path)
-        return cls(folder.parent.name if folder else Path(path).stem, Path(path), task, codec)
+        return cls(folder.parent.name if folder else Path(path).stem, Path(path), task, codec, trust)
 
     @classmethod
     def codec_of(cls, checkpoint: dict[str, Any], path: str | Path) -> Any:
@@ -153,7 +155,7 @@ def split_texts(subject: Subject, split: str, count: int, max_length: int) -> li
             f"{subject.path} lies in no run folder, so its data set is not known; give texts by --text, or move it "
             "back to RUN/checkpoints beside RUN/config.yaml"
         )
-    sequences = run_data(folder / "config.yaml").split(split)
+    sequences = run_data(folder / "config.yaml", trust=subject.trust).split(split)
     count = min(count, len(sequences))
     examples = []
     for index in (place * len(sequences) // count for place in range(count)):
@@ -166,15 +168,20 @@ def split_texts(subject: Subject, split: str, count: int, max_length: int) -> li
     return examples
 
 
-def run_data(config: Path) -> Any:
-    """Return the data module a run's configuration describes."""
+def run_data(config: Path, *, trust: bool = False) -> Any:
+    """Return the data module a run's configuration describes.
+
+    Args:
+        config: the config.yaml of the run folder.
+        trust: whether it may name any function or class.
+    """
     import fna_lightning.tasks  # noqa: F401 - importing is registering
 
+    settings = read_settings(config) if trust else checked_config(config)
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(L.LightningDataModule, "data")
     try:
-        described = yaml.safe_load(config.read_text())["data"]
-        data = parser.instantiate_classes(parser.parse_object({"data": described})).data
+        data = parser.instantiate_classes(parser.parse_object({"data": settings["data"]})).data
     except Exception as error:
         raise UsageError(f"the data of {config} cannot be built: {one_sentence(str(error))}") from error
     if not hasattr(data, "split"):

@@ -93,7 +93,7 @@ def split_sources(subject: TranslationSubject, split: str, count: int, max_lengt
             f"{subject.path} lies in no run folder, so its data set is not known; give texts by --text, or move it "
             "back to RUN/checkpoints beside RUN/config.yaml"
         )
-    pairs = run_data(folder / "config.yaml").split(split)
+    pairs = run_data(folder / "config.yaml", trust=subject.trust).split(split)
     count = min(count, len(pairs))
     found = []
     for index in (place * len(pairs) // count for place in range(count)):

@@ -71,15 +71,18 @@ class TokenizerCodec:
 def open_reader(name: str) -> tuple[Reader, TokenizerCodec, Path]:
     """Open a model folder (or a name on the hub) with its tokenizer."""
     try:
-        config = AutoConfig.from_pretrained(name)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        # explicitly: otherwise a folder with code of its own is offered to be run
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"hf:{name} cannot be opened: {_first_line(error)}; give a folder that model.save_pretrained and "
             "tokenizer.save_pretrained wrote"
         ) from error
-    kind = getattr(transformers, (config.architectures or [""])[0], AutoModel)
-    model = kind.from_pretrained(name).eval()
+    kind = getattr(transformers, (config.architectures or [""])[0], None)
+    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+        kind = AutoModel
+    model = kind.from_pretrained(name, trust_remote_code=False).eval()
     try:
         refuse_unsupported(model)
     except ValueError as error:
