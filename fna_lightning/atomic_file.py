@@ -23,6 +23,7 @@ WAYS_OUT = {
     errno.EACCES: "there is no permission to write there; change it",
     errno.EPERM: "there is no permission to write there; change it",
     errno.EIO: "the disk reports an error; check it",
+    errno.ENOENT: "its folder is gone: deleted or moved while the program was writing there; restore it",
     errno.ELOOP: "it is a symbolic link, and links are not followed here; remove it",
     errno.EFBIG: "the file would be larger than this system or its limits (ulimit -f) allow; raise the limit",
 }
@@ -89,6 +90,11 @@ def open_new(path: Path) -> BinaryIO:
 def no_follow(path: str, flags: int) -> int:
     """Open a file, but not through a symbolic link; an ``opener`` for ``open``."""
     return os.open(path, flags | NO_FOLLOW, 0o666)
+
+
+def existing(path: str, flags: int) -> int:
+    """Open a file that must be there, and not through a symbolic link; an ``opener`` for ``open``."""
+    return os.open(path, (flags | NO_FOLLOW) & ~os.O_CREAT)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -1,15 +1,21 @@
 """Opening a checkpoint without knowing its class, and without running anything stored in it."""
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from jsonargparse import ArgumentParser
 
+from fna_lightning.archive import check_archive
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.limits import check_tree, limit_jsonargparse
+from fna_lightning.load_failure import load_failure
 from fna_lightning.plugins import load_plugins
 from fna_lightning.task import Task
+
+# weights that are tied are stored once, and counted as often as they are named
+MAX_TENSOR_GROWTH = 16
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -21,13 +27,56 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt"
         )
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # a damaged file fails in as many ways as there are bytes in it
-        raise UsageError(f"{path} is not a checkpoint this program can trust or read: {_reason(error)}") from error
+        # what is checked is what is read, even if another file takes the name meanwhile
+        with open(path, "rb") as file:
+            check_archive(file, str(path))
+            checkpoint = _load(file, path)
+            size = file.seek(0, 2)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); check its permissions and the disk") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise UsageError(f"{path} is not a Lightning checkpoint: it has no state_dict")
+    check_tree(checkpoint, str(path))
+    _check_tensors(checkpoint, size, str(path))
     return checkpoint
+
+
+def _load(file: BinaryIO, path: str | Path) -> Any:
+    failure = None
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # a damaged file fails in as many ways as there are bytes in it
+        failure = load_failure(error)
+    # not "from error", whose text advises to switch the protection off
+    raise UsageError(f"{path} is not a checkpoint this program can trust or read: {failure}")
+
+
+def _check_tensors(tree: Any, size: int, name: str) -> None:
+    """Refuse tensors that, copied, would take many times the bytes of their file: expanded ones, views, no storage.
+
+    Args:
+        tree: mappings, lists and tuples that keep the limits of ``check_tree``.
+        size: bytes of the file.
+        name: of the file.
+    """
+    total = 0
+    level = [tree]
+    while level:
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, torch.Tensor):
+                total += value.numel() * value.element_size()
+            elif isinstance(value, Mapping):
+                inner.extend(value.values())
+            elif isinstance(value, list | tuple | set | frozenset):
+                inner.extend(value)
+        level = inner
+    if total > MAX_TENSOR_GROWTH * size:
+        raise UsageError(
+            f"{name} is not a checkpoint this program can trust or read: its tensors would take {total:,} bytes, more "
+            f"than {MAX_TENSOR_GROWTH} times the {size:,} of the file"
+        )
 
 
 def load_task(path: str | Path) -> Task:
@@ -54,6 +103,7 @@ def task_of(checkpoint: dict[str, Any], path: str | Path) -> Task:
 def build_task(recipe: dict[str, Any]) -> Task:
     """Return a new task made from plain values: the class must be a Task, and so on for every part of it."""
     load_plugins()
+    limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(Task, "task")
     try:
@@ -62,14 +112,6 @@ def build_task(recipe: dict[str, Any]) -> Task:
         raise UsageError(f"the recipe of this checkpoint cannot be built: {one_sentence(str(error))}") from error
     assert isinstance(task, Task)
     return task
-
-
-def _reason(error: BaseException) -> str:
-    """Return why PyTorch did not load a file, without its advice to load it by running what is in it."""
-    text = " ".join(str(error).split())
-    if found := re.search(r"WeightsUnpickler error: (.*?)(?:\. Please|Check the documentation|$)", text):
-        return f"it is damaged or holds more than tensors and plain values ({found[1].strip()})"
-    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self
 
 import lightning as L
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 from torch import Tensor, nn
 
@@ -16,6 +15,7 @@ from fna_lightning.attention_maps import AttentionMap, attention_layers, attenti
 from fna_lightning.checkpoint import read_checkpoint, task_of
 from fna_lightning.codec import TextCodec
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.limits import limit_jsonargparse, read_yaml
 from fna_lightning.run_folder import run_folder_of
 
 # what comes before the folder of a transformers model
@@ -170,10 +170,11 @@ def run_data(config: Path) -> Any:
     """Return the data module a run's configuration describes."""
     import fna_lightning.tasks  # noqa: F401 - importing is registering
 
+    limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(L.LightningDataModule, "data")
     try:
-        described = yaml.safe_load(config.read_text())["data"]
+        described = read_yaml(config)["data"]
         data = parser.instantiate_classes(parser.parse_object({"data": described})).data
     except Exception as error:
         raise UsageError(f"the data of {config} cannot be built: {one_sentence(str(error))}") from error
