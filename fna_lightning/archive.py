@@ -14,6 +14,8 @@ CHUNK = 1 << 20
 # bytes of the pickle outside its texts: about 100 a tensor, and each costs PyTorch's strict reader a microsecond
 MAX_STRUCTURE = 8 << 20
 MAX_RECORDS = 1_000_000
+# the last entry of a zip archive without a comment
+END_SIZE, END_MARK = 22, b"PK\x05\x06"
 # how Python's reader of zip archives fails, depending on which bytes are wrong
 NOT_WHOLE = (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, struct.error)
 
@@ -37,10 +39,17 @@ def check_archive(file: BinaryIO, name: str) -> None:
         UsageError: naming the damaged record, or what is not as it should be.
     """
     size = file.seek(0, 2)
+    # with anything behind the last entry, Python and PyTorch could find different tables of contents
+    file.seek(max(0, size - END_SIZE))
+    if file.read(4) != END_MARK:
+        raise UsageError(
+            f"{name} is not a checkpoint this program can trust or read: it does not end as a zip archive does, "
+            "so it is cut off, overwritten or another kind of file; copy it again, or take another checkpoint"
+        )
     try:
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
-            _check_records(archive, records, size, name)
+            _check_records(records, size, name)
             for record in records:
                 _check_contents(archive, record, name)
     except NOT_WHOLE as error:
@@ -51,19 +60,21 @@ def check_archive(file: BinaryIO, name: str) -> None:
     file.seek(0)
 
 
-def _check_records(archive: zipfile.ZipFile, records: list[zipfile.ZipInfo], size: int, name: str) -> None:
+def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None:
     """Refuse records that are compressed, larger together than the file, or named twice."""
     if len(records) > MAX_RECORDS:
         raise UsageError(f"{name} has {len(records):,} records, the limit is {MAX_RECORDS:,}; it is no checkpoint")
-    # behind a comment PyTorch and Python may look for different tables of contents
-    if archive.comment:
-        raise UsageError(f"{name} is a zip archive with a comment, which torch.save never writes; it is no checkpoint")
     names = set()
     for record in records:
         if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
             raise UsageError(
                 f"{name} is not a checkpoint this program can trust or read: its record {record.filename!r} is "
                 f"compressed ({record.compress_size:,} bytes for {record.file_size:,}), which torch.save never does"
+            )
+        if record.filename.endswith("/constants.pkl"):
+            raise UsageError(
+                f"{name} is not a checkpoint this program can trust or read: it is a TorchScript archive, which is a "
+                "program"
             )
         if record.filename in names:
             raise UsageError(f"{name} has two records {record.filename!r}; it is no checkpoint of torch.save")

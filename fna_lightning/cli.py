@@ -85,6 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         from fna_lightning.load_failure import without_advice
 
         text = " ".join(str(error).split()) if isinstance(error, UsageError) else without_advice(explain(error))
+        text = text or type(error).__name__
         hint = "" if debug else " (--debug shows where)"
         print(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}", file=sys.stderr)  # noqa: T201
         return 2

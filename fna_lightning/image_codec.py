@@ -54,9 +54,7 @@ class ImageCodec:
             raise UsageError(f"no picture {str(path)!r}; give the path of a PNG or JPEG file")
         size = Path(path).stat().st_size
         if size > MAX_BYTES:
-            raise UsageError(
-                f"{path} has {size:,} bytes, the limit for a picture is {MAX_BYTES:,}; give a smaller file"
-            )
+            raise UsageError(f"{path} has {size:,} bytes, the limit is {MAX_BYTES:,}; give a smaller picture")
         return decode(Path(path).read_bytes(), str(path), self.channels, self.image_size, resize=True)
 
 

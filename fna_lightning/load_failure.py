@@ -6,7 +6,7 @@ import re
 _ADVICE = re.compile(
     r"weights_only\W{0,4}(?:=|set to|argument|to)\W{0,4}`?False|default value of the `weights_only`|safe_globals"
     r"|arbitrary code execution|trusted source|you trust|trust the source|This file can still be loaded"
-    r"|weights_only=True` (?:please|compatible)|documentation of torch\.load",
+    r"|Cannot use \W*weights_only|weights_only=True` (?:please|compatible)|documentation of torch\.load",
     re.IGNORECASE,
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
