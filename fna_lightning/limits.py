@@ -144,26 +144,29 @@ def check_tree(tree: Any, name: str) -> None:
     Raises:
         UsageError: with the limit that is exceeded.
     """
-    values = 0
+    values, depth = 1, 0
     level = [tree]
-    for _ in range(MAX_DEPTH + 1):
-        values += len(level)
-        if values > MAX_VALUES:
-            raise UsageError(f"{name} stands for more than {MAX_VALUES:,} values, which is the limit; do not trust it")
+    while level:
         inner: list[Any] = []
+        nested = False
         for value in level:
             if isinstance(value, Mapping):
+                nested = True
                 inner.extend(value.values())
                 # keys can be tuples of tuples
                 inner.extend(key for key in value if isinstance(key, tuple | frozenset))
             elif isinstance(value, list | tuple | set | frozenset):
+                nested = True
                 inner.extend(value)
-            if len(inner) > MAX_VALUES:
-                break
-        if not inner:
-            return
+            if values + len(inner) > MAX_VALUES:
+                raise UsageError(
+                    f"{name} stands for more than {MAX_VALUES:,} values, which is the limit; do not trust it"
+                )
+        values += len(inner)
+        depth += nested
+        if depth > MAX_DEPTH:
+            raise UsageError(f"{name} is nested more than {MAX_DEPTH} levels deep, which is the limit; do not trust it")
         level = inner
-    raise UsageError(f"{name} is nested more than {MAX_DEPTH} levels deep, which is the limit; do not trust it")
 
 
 def limit_jsonargparse() -> None:

@@ -9,6 +9,10 @@ _ADVICE = re.compile(
     r"|Cannot use \W*weights_only|weights_only=True` (?:please|compatible)|documentation of torch\.load",
     re.IGNORECASE,
 )
+# where a sentence begins: after a mark, or with words that PyTorch appends to a message without one
+_SENTENCES = re.compile(
+    r"(?<=[.!?:;,])\s+(?=[A-Z(`]|$)|\s+(?=In PyTorch \d|Please file an issue|Check the documentation)"
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # the whole message of some kinds of file is about the argument of torch.load
 _KINDS = {
@@ -33,7 +37,7 @@ def load_failure(error: BaseException) -> str:
 
 def without_advice(text: str) -> str:
     """Return a message on one line without the sentences that advise to run what is in a file."""
-    sentences = re.split(r"(?<=[.!?:;,])\s+(?=[A-Z(`]|$)", _plain(text))
+    sentences = _SENTENCES.split(_plain(text))
     return " ".join(sentence for sentence in sentences if not _ADVICE.search(sentence)).strip()
 
 
