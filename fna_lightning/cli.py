@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fna_lightning.output import end_quietly, reader_is_gone, show_any_text
+from fna_lightning.output import complain, end_quietly, reader_is_gone, show_any_text
 from fna_lightning.stopping import StoppedError, stop_by_signal
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         text = " ".join(str(error).split()) if isinstance(error, UsageError) else without_advice(explain(error))
         text = text or type(error).__name__
         hint = "" if debug else " (--debug shows where)"
-        print(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}", file=sys.stderr)  # noqa: T201
+        complain(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}")
         return 2
 
 

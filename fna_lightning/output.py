@@ -42,6 +42,14 @@ def end_quietly() -> int:
     return READER_GONE
 
 
+def complain(text: str) -> None:
+    """Print a line to standard error, if anybody reads it."""
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        end_quietly()
+
+
 def _is_broken(stream: object) -> bool:
     """Whether a stream is a pipe whose other end is closed."""
     try:

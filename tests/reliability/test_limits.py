@@ -67,7 +67,8 @@ def test_a_bomb_in_a_part_of_a_configuration(tmp_path: Path) -> None:
     config.write_text("trainer: part.yaml\n")
     # in a process of its own, whose memory can be limited: without the limit this would take all there is
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 34, 1 << 34))\n"
+        "import resource, sys; hard = resource.getrlimit(resource.RLIMIT_AS)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 34 if hard < 0 else min(1 << 34, hard), hard))\n"
         "from fna_lightning.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     ended = subprocess.run(
