@@ -1,12 +1,14 @@
 """What ``predict`` found, in a file."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
+
+from fna_lightning.atomic_file import write_text
+from fna_lightning.escaping import csv_text
 
 
 class PredictionsFile(BasePredictionWriter):
@@ -31,11 +33,10 @@ class PredictionsFile(BasePredictionWriter):
             for batch, indices in zip(predictions, batch_indices[0], strict=True)
             for index, *values in zip(indices, *map(_plain, batch.values()), strict=True)
         )
-        with (self.folder / name).open("w", newline="") as file:
-            writer = csv.writer(file)
-            first = ["index"] if called is None else ["file"]
-            writer.writerow([*first, *predictions[0]] if predictions else first)
-            writer.writerows(rows if called is None else [(called[index], *values) for index, *values in rows])
+        first = ["index"] if called is None else ["file"]
+        head = [*first, *predictions[0]] if predictions else first
+        lines = rows if called is None else [(called[index], *values) for index, *values in rows]
+        write_text(self.folder / name, csv_text([head, *lines]))
         print(f"{len(rows)} predictions in {self.folder / name}")  # noqa: T201 - the answer of `predict`
 
 

@@ -9,6 +9,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.limits import limit_jsonargparse
 from fna_lightning.run_config import as_text, checked_config, is_run_config
 from fna_lightning.shipped import resolve_config
 from fna_lightning.task import Task
@@ -27,6 +28,7 @@ class Built:
 
 def build(config: str, overrides: list[str] | None = None) -> Built:
     """Return what the configuration file ``config`` describes; ``overrides`` are ``key=value`` laid over it."""
+    limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed_everything", type=int | bool, default=0)
     parser.add_argument("--trainer", type=dict[str, Any], default={})

@@ -1,14 +1,17 @@
 """Opening a checkpoint without knowing its class, and without running anything stored in it."""
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from jsonargparse import ArgumentParser
 
 from fna_lightning.allowed_classes import model_classes
+from fna_lightning.archive import check_archive
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.limits import check_tree, limit_jsonargparse
+from fna_lightning.load_failure import load_failure
 from fna_lightning.plugins import load_plugins
 from fna_lightning.task import Task
 from fna_lightning.trust import FileCheck
@@ -20,6 +23,9 @@ WAY_OUT = (
     "install the package of the class as a plug-in"
 )
 
+# weights that are tied are stored once, and counted as often as they are named
+MAX_TENSOR_GROWTH = 16
+
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Return what a checkpoint file holds; only tensors and plain values are accepted."""
@@ -30,13 +36,56 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt"
         )
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # a damaged file fails in as many ways as there are bytes in it
-        raise UsageError(f"{path} is not a checkpoint this program can trust or read: {_reason(error)}") from error
+        # what is checked is what is read, even if another file takes the name meanwhile
+        with open(path, "rb") as file:
+            check_archive(file, str(path))
+            checkpoint = _load(file, path)
+            size = file.seek(0, 2)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); check its permissions and the disk") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise UsageError(f"{path} is not a Lightning checkpoint: it has no state_dict")
+    check_tree(checkpoint, str(path))
+    _check_tensors(checkpoint, size, str(path))
     return checkpoint
+
+
+def _load(file: BinaryIO, path: str | Path) -> Any:
+    failure = None
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # a damaged file fails in as many ways as there are bytes in it
+        failure = load_failure(error)
+    # not "from error", whose text advises to switch the protection off
+    raise UsageError(f"{path} is not a checkpoint this program can trust or read: {failure}")
+
+
+def _check_tensors(tree: Any, size: int, name: str) -> None:
+    """Refuse tensors that, copied, would take many times the bytes of their file: expanded ones, views, no storage.
+
+    Args:
+        tree: mappings, lists and tuples that keep the limits of ``check_tree``.
+        size: bytes of the file.
+        name: of the file.
+    """
+    total = 0
+    level = [tree]
+    while level:
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, torch.Tensor):
+                total += value.numel() * value.element_size()
+            elif isinstance(value, Mapping):
+                inner.extend(value.values())
+            elif isinstance(value, list | tuple | set | frozenset):
+                inner.extend(value)
+        level = inner
+    if total > MAX_TENSOR_GROWTH * size:
+        raise UsageError(
+            f"{name} is not a checkpoint this program can trust or read: its tensors would take {total:,} bytes, more "
+            f"than {MAX_TENSOR_GROWTH} times the {size:,} of the file"
+        )
 
 
 def load_task(path: str | Path, *, trust: bool = False) -> Task:
@@ -82,6 +131,7 @@ def build_task(
     load_plugins()
     if not trust:
         recipe = FileCheck(source, model_classes(), way_out).check(recipe, Task, "recipe")
+    limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(Task, "task")
     try:
@@ -99,14 +149,6 @@ def _untrained(recipe: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         return recipe
     return {**recipe, "init_args": {name: value for name, value in arguments.items() if name not in TRAINING}}
-
-
-def _reason(error: BaseException) -> str:
-    """Return why PyTorch did not load a file, without its advice to load it by running what is in it."""
-    text = " ".join(str(error).split())
-    if found := re.search(r"WeightsUnpickler error: (.*?)(?:\. Please|Check the documentation|$)", text):
-        return f"it is damaged or holds more than tensors and plain values ({found[1].strip()})"
-    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

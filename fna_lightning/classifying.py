@@ -5,9 +5,16 @@ from typing import Any
 
 import torch
 
+from fna_lightning.errors import UsageError
+
 
 def classify(task: Any, codec: Any, texts: list[str]) -> Iterator[dict[str, Any]]:
     """Yield label, probability and, if there is something to say, a note for each text."""
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise UsageError(f"text {number} is {text!r} and not a text; leave it out, or give a str")
+    if not texts:
+        return
     encoded = [codec.encode(text) for text in texts]
     read = [tokens[: codec.max_length] for tokens in encoded]
     lengths = torch.tensor([len(tokens) for tokens in read])

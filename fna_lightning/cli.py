@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fna_lightning.output import complain, end_quietly, reader_is_gone, show_any_text
 from fna_lightning.stopping import GRACE, Signals, StoppedError, stop_by_signal
 
 if TYPE_CHECKING:
@@ -70,25 +71,37 @@ def run_command(argv: list[str], signals: Signals) -> int:
     debug = "--debug" in argv or bool(os.environ.get(DEBUG_VARIABLE))
     argv = [word for word in argv if word != "--debug"]
     quieten()
+    show_any_text()
     try:
-        return dispatch(argv)
+        code = dispatch(argv)
+        # here, and not when the interpreter ends, where an error could not be reported
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         # raised by a library, or by a handler of its own
         return 128 + report_stop(StoppedError(signal.SIGINT))
     except StoppedError as stop:
         return 128 + report_stop(stop)
+    except SystemExit as stop:
+        if reader_is_gone(stop):
+            return end_quietly()
+        raise
     except Exception as error:
         if signals.number and not signals.deferred:
             # the exception of a signal handler may come out of a library as one of its own errors
             return 128 + report_stop(StoppedError(signals.number))
+        if reader_is_gone(error):
+            return end_quietly()
         if debug:
             traceback.print_exc()
         from fna_lightning.errors import UsageError
         from fna_lightning.explanations import explain
+        from fna_lightning.load_failure import without_advice
 
-        text = " ".join(str(error).split()) if isinstance(error, UsageError) else explain(error)
+        text = " ".join(str(error).split()) if isinstance(error, UsageError) else without_advice(explain(error))
+        text = text or type(error).__name__
         hint = "" if debug else " (--debug shows where)"
-        print(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}", file=sys.stderr)  # noqa: T201
+        complain(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}")
         return 2
 
 
@@ -148,6 +161,7 @@ def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
     from fna_lightning.allocation import keep_freed_memory
+    from fna_lightning.limits import limit_jsonargparse
     from fna_lightning.run_folder import own_run_folder
     from fna_lightning.training_cli import TrainingCLI
 
@@ -155,12 +169,15 @@ def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     # times as long; threads take this over from the one that makes them, so it comes before any work
     torch.set_flush_denormal(True)
     keep_freed_memory()
+    limit_jsonargparse()
     try:
         with stop_by_signal(GRACE), own_run_folder():
             TrainingCLI(argv, run_name(named[0]) if named else "unnamed", resume, trust=trust)
     except SIGTERMException:
         return 128 + signal.SIGTERM
     except SystemExit as stop:
+        if reader_is_gone(stop):
+            raise
         # Lightning leaves with 1 after Ctrl-C; --help and --print_config leave with 0
         code = stop.code if isinstance(stop.code, int) else 0
         return 128 + signal.SIGINT if code == 1 else code

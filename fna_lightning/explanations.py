@@ -50,6 +50,11 @@ def explain(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ConnectionError | EOFError) and _while_loading(error):
         return DEAD_LOADER.format(text[:200])
+    if isinstance(error, UnicodeEncodeError):
+        return (
+            f"{error.object[max(0, error.start - 60) : error.start + 60]!r} holds bytes that are not UTF-8, most often "
+            "a file name in another encoding; rename the file or folder"
+        )
     for pattern, meaning in MEANINGS:
         if found := re.search(pattern, text):
             return meaning.format(*(part[:200] for part in found.groups()))

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from fna_lightning.atomic_file import write_text
 from fna_lightning.run_folder import read_results
 from fna_lightning.run_lock import require_free
 
@@ -60,7 +61,7 @@ class Cell:
             require_free(folder)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (folder / RECIPE_FILE).write_text(self.recipe())
+        write_text(folder / RECIPE_FILE, self.recipe())
         return folder
 
     def recipe(self) -> str:

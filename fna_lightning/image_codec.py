@@ -1,5 +1,6 @@
 """How a picture becomes numbers and a class number a name, as plain values that travel in a checkpoint."""
 
+import warnings
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +14,9 @@ from fna_lightning.errors import UsageError
 # what Pillow calls a picture of so many colours
 MODES = {1: "L", 3: "RGB"}
 COLOURS = {1: "a grey", 3: "an RGB"}
+# checked before a picture is decoded: a PNG of some kilobytes can hold more pixels than fit into memory
+MAX_PIXELS = 50_000_000
+MAX_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,9 @@ class ImageCodec:
         """Return the (C, S, S) pixels of a picture file: its middle square, resized."""
         if not Path(path).is_file():
             raise UsageError(f"no picture {str(path)!r}; give the path of a PNG or JPEG file")
+        size = Path(path).stat().st_size
+        if size > MAX_BYTES:
+            raise UsageError(f"{path} has {size:,} bytes, the limit is {MAX_BYTES:,}; give a smaller picture")
         return decode(Path(path).read_bytes(), str(path), self.channels, self.image_size, resize=True)
 
 
@@ -64,11 +71,19 @@ def decode(content: bytes, name: str, channels: int, image_size: int, *, resize:
     from PIL import Image, ImageOps
 
     try:
-        picture: Image.Image = Image.open(BytesIO(content))
+        with warnings.catch_warnings():
+            # our own limit is lower, and an error
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            # other formats are other parsers, and one of them starts a program
+            picture: Image.Image = Image.open(BytesIO(content), formats=("PNG", "JPEG"))
+        if picture.width * picture.height > MAX_PIXELS:
+            raise UsageError(_too_large(name, f"{picture.width:,} x {picture.height:,}"))
         picture.load()
         picture = ImageOps.exif_transpose(picture)
-    # Pillow: not an image, truncated, a bomb, or nonsense within
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError as error:
+        raise UsageError(_too_large(name, "too many")) from error
+    # Pillow: not an image, truncated, or nonsense within
+    except (OSError, ValueError, SyntaxError) as error:
         reason = str(error).replace(repr(BytesIO(content)), name).partition("<")[0].strip()
         raise UsageError(f"{name} is no picture that can be read ({reason}); replace or remove it") from error
     has_colours = picture.mode not in ("1", "L", "LA", "I", "I;16", "F")
@@ -90,3 +105,7 @@ def decode(content: bytes, name: str, channels: int, image_size: int, *, resize:
         picture = ImageOps.fit(picture, (image_size, image_size), Image.Resampling.BICUBIC)
     pixels = np.asarray(picture, dtype=np.uint8)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _too_large(name: str, pixels: str) -> str:
+    return f"{name} has {pixels} pixels, the limit is {MAX_PIXELS:,}; make the picture smaller, or remove it"

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from fna_lightning.atomic_file import cannot_write, write_whole
+from fna_lightning.atomic_file import cannot_write, existing, write_whole
 from fna_lightning.errors import UsageError
 
 FLUSH_EVERY = 100
@@ -69,7 +69,7 @@ class MetricsLog(Logger):
         columns = sorted({*(self._columns or []), *(name for row in self._new for name in row)})
         try:
             if columns == self._columns:
-                with self._path.open("a", newline="") as file:
+                with open(self._path, "a", newline="", opener=existing) as file:
                     csv.DictWriter(file, columns).writerows(self._new)
             else:
                 self._rewrite([*self._read(), *self._new], columns)

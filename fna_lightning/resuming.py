@@ -9,6 +9,7 @@ import yaml
 
 from fna_lightning.checkpoint import read_checkpoint
 from fna_lightning.errors import UsageError
+from fna_lightning.limits import check_yaml
 
 # where a run is told to begin is no setting of it
 IGNORED = ("ckpt_path", "weights_only")
@@ -44,6 +45,11 @@ class ResumePoint:
 
 def require_run_folder(folder: Path) -> None:
     """Refuse a folder that is not the folder of a run."""
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no folder {str(folder)!r}: it was deleted, moved or never made; give the folder of a run, e.g. "
+            "runs/reviews_fna/version_0"
+        )
     if not (folder / "config.yaml").is_file():
         raise UsageError(
             f"{folder} is no run folder: it has no config.yaml; give the folder of a run, e.g. "
@@ -53,6 +59,7 @@ def require_run_folder(folder: Path) -> None:
 
 def changes(before: str, now: str) -> Iterator[str]:
     """Yield a line for every setting that differs between two configurations in YAML."""
+    check_yaml(before, "the configuration of the run")
     old, new = (dict(settings(yaml.safe_load(text) or {})) for text in (before, now))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name) and name not in IGNORED:

@@ -10,8 +10,9 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fna_lightning.allowed_classes import model_classes, trainer_classes
 from fna_lightning.errors import UsageError
+from fna_lightning.limits import check_yaml_file
 from fna_lightning.task import Task
-from fna_lightning.trust import MAX_DEPTH, FileCheck
+from fna_lightning.trust import FileCheck
 
 TRUST = "--trust"
 TRUST_HELP = (
@@ -61,25 +62,15 @@ def checked_config(path: Path, way_out: str = WAY_OUT) -> dict[str, Any]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the content of a YAML file, which must be a mapping."""
+    text = check_yaml_file(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        _check_depth(text)
         settings = get_loader("yaml")(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+    except (ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"{path} cannot be read as YAML: {reason}; restore the file from a copy") from error
     if not isinstance(settings, dict):
         raise UsageError(f"{path} holds no settings: it must be a mapping with model, data and trainer")
     return settings
-
-
-def _check_depth(text: str) -> None:
-    """Refuse YAML that is too deep for its reader, which would end the process."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
 def as_text(settings: dict[str, Any]) -> str:

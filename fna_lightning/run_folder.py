@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from fna_lightning.atomic_file import cannot_write, write_whole
 from fna_lightning.errors import UsageError
+from fna_lightning.limits import read_json
 from fna_lightning.run_lock import held_runs, hold_run, release_runs, results_lock
 
 # processes that a distributed run starts write to the folder of the first one
@@ -93,7 +94,14 @@ def run_folder_of(checkpoint: str | os.PathLike[str] | None) -> Path | None:
 def read_results(folder: Path) -> dict[str, Any]:
     """Return what results.json of a run says, empty if there is none yet."""
     path = folder / "results.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    way_out = "restore it, or delete it and run `test` on the run's best checkpoint again"
+    results = read_json(path, way_out)
+    parts = ("run", "fit", "validate", "test")
+    if not isinstance(results, dict) or any(not isinstance(results.get(part, {}), dict) for part in parts):
+        raise UsageError(f"{path} does not hold what a run writes into it; {way_out}")
+    return results
 
 
 def write_results(folder: Path, results: dict[str, Any]) -> Path:

@@ -15,6 +15,10 @@ def shipped_configs() -> dict[str, Path]:
 def resolve_config(name: str) -> str:
     """Return ``name`` if it is a file, else the path of the configuration of that name: shipped, or a plug-in's."""
     if Path(name).is_file():
+        # before anybody loads it: a small file can stand for more values than fit into memory
+        from fna_lightning.limits import check_yaml_file
+
+        check_yaml_file(Path(name))
         return name
     from fna_lightning.plugins import plugin_configs
 

@@ -23,10 +23,7 @@ import yaml
 
 from fna_lightning.allowed_classes import ClassTable
 from fna_lightning.errors import UsageError
-
-# deeper or larger than any configuration; containers that contain themselves are endlessly deep
-MAX_DEPTH = 64
-MAX_VALUES = 100_000
+from fna_lightning.limits import check_tree
 
 # characters of a value in a message
 SHOWN = 100
@@ -77,36 +74,17 @@ class FileCheck:
             hint: the type of the parameter that takes it.
             where: its place in the file, e.g. recipe.init_args.optimizer.
         """
-        self._check_size(value, where)
+        check_tree(value, f"{self.source}: {where}")
         return self._checked(value, hint, where)
 
     def check_arguments(self, values: Any, kind: type, where: str) -> dict[str, Any]:
         """Return arguments of a class, checked like ``check``."""
-        self._check_size(values, where)
+        check_tree(values, f"{self.source}: {where}")
         return self._arguments(values, kind, where)
 
     def refusal(self, where: str, reason: str) -> UsageError:
         """Return the error that a place in the file causes."""
         return UsageError(f"{self.source}: {where} {reason}; {self.way_out}")
-
-    def _check_size(self, tree: Any, where: str) -> None:
-        """Refuse what is too deep or too large to be walked; an alias of YAML counts each time it is used."""
-        level, depth, count = [tree], 0, 0
-        while level:
-            count += len(level)
-            if depth > MAX_DEPTH:
-                raise self.refusal(where, f"is nested more than {MAX_DEPTH} levels deep, which no configuration is")
-            if count > MAX_VALUES:
-                raise self.refusal(where, f"holds more than {MAX_VALUES} values, which no configuration does")
-            below: list[Any] = []
-            for value in level:
-                if isinstance(value, dict):
-                    below.extend(value.values())
-                elif isinstance(value, list | tuple):
-                    below.extend(value)
-                if len(below) > MAX_VALUES:
-                    break
-            level, depth = below, depth + 1
 
     def _checked(self, value: Any, hint: Any, where: str) -> Any:
         kind = type(value)

@@ -41,10 +41,16 @@ class HubImages(TextSource):
 
         def pixels(number: int) -> Any:
             name = f"image {number} of split {split!r} of {self.path}"
-            content = files[number]["bytes"]
-            if content is None:
-                name, content = files[number]["path"], Path(files[number]["path"]).read_bytes()
-            return decode(content, name, 3, SIZE)
+            file = files[number]
+            if file is None:
+                raise UsageError(f"{name} is null and no picture; remove its row, or fill in the picture")
+            if file["bytes"] is not None:
+                return decode(file["bytes"], name, 3, SIZE)
+            try:
+                content = Path(file["path"]).read_bytes()
+            except OSError as error:
+                raise UsageError(f"{file['path']}, {name}, cannot be read ({error.strerror}); restore it") from error
+            return decode(content, file["path"], 3, SIZE)
 
         return pixels, labels
 
@@ -78,10 +84,8 @@ class TorchvisionImages(HubImages):
 def check_labels(labels: list[int], where: str) -> list[int]:
     """Return the labels, if they are those of ten classes."""
     if strange := set(labels) - set(range(len(LABELS))):
-        raise UsageError(
-            f"{where} has the label {min(strange) if min(strange) < 0 else max(strange)}; expected are "
-            f"{len(LABELS)} classes, 0 to {len(LABELS) - 1}"
-        )
+        label = "null" if None in strange else min(strange) if min(strange) < 0 else max(strange)
+        raise UsageError(f"{where} has the label {label}; expected are {len(LABELS)} classes, 0 to {len(LABELS) - 1}")
     return labels
 
 

@@ -11,7 +11,7 @@ from fna_lightning.codec import TextCodec
 from fna_lightning.tasks.stratified import stratified
 from fna_lightning.tasks.text_data import Sequences, TextData
 from fna_lightning.tasks.text_source import LabelledTexts, TextSource
-from fna_lightning.tasks.token_cache import cache_root, content_key, ensure
+from fna_lightning.tasks.token_cache import cache_root, cached_files, content_key, ensure
 from fna_lightning.tasks.token_files import open_tokens, text_digests, write_tokens
 from fna_lightning.tasks.tokenization import Tokenization, train_tokenizer
 
@@ -101,7 +101,8 @@ class ImdbData(TextData):
         return open_tokens(self._tokens_folder(name)).cut(self.tokenization.max_length)
 
     def _tokenizer(self) -> str:
-        return (self._tokenizer_folder / "tokenizer.json").read_text(encoding="utf-8")
+        with cached_files(self._tokenizer_folder):
+            return (self._tokenizer_folder / "tokenizer.json").read_text(encoding="utf-8")
 
     @cached_property
     def _tokenizer_folder(self) -> Path:

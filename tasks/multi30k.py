@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from fna_lightning.tasks.parallel_source import ParallelSource, ParallelTexts
-from fna_lightning.tasks.token_cache import cache_root, content_key, ensure
+from fna_lightning.tasks.token_cache import cache_root, cached_files, content_key, ensure
 from fna_lightning.tasks.token_files import open_tokens, write_tokens
 from fna_lightning.tasks.tokenization import Tokenization, train_tokenizer
 from fna_lightning.tasks.translation_data import Pairs, TranslationData
@@ -92,7 +92,8 @@ class Multi30kData(TranslationData):
         return Pairs(source, target)
 
     def texts(self, name: str) -> tuple[list[str], list[str]]:
-        source, target = json.loads((self._texts_folder / f"{name}.json").read_text(encoding="utf-8"))
+        with cached_files(self._texts_folder):
+            source, target = json.loads((self._texts_folder / f"{name}.json").read_text(encoding="utf-8"))
         return source, target
 
     def _write_tokenizers(self, draft: Path, texts: tuple[list[str], list[str]]) -> None:
@@ -103,7 +104,8 @@ class Multi30kData(TranslationData):
 
     def _tokenizer(self, side: int) -> str:
         name = f"tokenizer.{0 if self.joint else side}.json"
-        return (self._tokenizer_folder / name).read_text(encoding="utf-8")
+        with cached_files(self._tokenizer_folder):
+            return (self._tokenizer_folder / name).read_text(encoding="utf-8")
 
     @cached_property
     def _texts_folder(self) -> Path:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fna_lightning.errors import UsageError
-from fna_lightning.tasks.text_source import TextSource, open_dataset
+from fna_lightning.tasks.text_source import TextSource, check_texts, open_dataset
 
 # our name of a split: the names it has elsewhere
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
@@ -60,7 +60,10 @@ class ParallelSource:
                             f"split {name!r} of {self.path} has the columns {', '.join(columns)} and no {language}; "
                             f"{self._expected()}"
                         )
-                texts[split] = list(found[name][self.source]), list(found[name][self.target])
+                sides = [list(found[name][language]) for language in (self.source, self.target)]
+                for language, side in zip((self.source, self.target), sides, strict=True):
+                    check_texts(side, f"column {language!r} of split {name!r} of {self.path}")
+                texts[split] = sides[0], sides[1]
         return texts
 
     def _files(self, folder: Path, split: str) -> tuple[list[str], list[str]]:

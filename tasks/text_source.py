@@ -68,6 +68,14 @@ def open_dataset(path: str, expected: str, ways: str) -> Iterator[Mapping[str, A
             raise UsageError(_cannot_be_loaded(path, error, way_out)) from error
 
 
+def check_texts(texts: list[Any], where: str) -> None:
+    """Refuse a column of a data set in which something is not a text: null, NaN, a number."""
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            value = "null" if text is None else repr(text)
+            raise UsageError(f"row {row} of {where} is {value} and not a text; remove the row, or fill in its text")
+
+
 def _cannot_be_loaded(path: str, error: Exception, way_out: str) -> str:
     # a damaged file fails in many ways; the first of them is the one that says something
     reason = str(error.__cause__ or error).strip().partition("\n")[0]
@@ -102,7 +110,7 @@ class TextSource:
             return f"hub:{self.path}"
         files = sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
         named = "\n".join(f"{one.relative_to(folder)} {file_digest(one)}" for one in files)
-        return hashlib.sha256(named.encode()).hexdigest()
+        return hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()
 
     def read(self) -> LabelledTexts:
         """Return texts and labels of the hub's splits "train" and "test"."""
@@ -124,8 +132,10 @@ class TextSource:
                 f"{' and no '.join(sorted(missing))}; {self._expected()}"
             )
         texts, labels = list(part["text"]), list(part["label"])
+        check_texts(texts, f"column 'text' of split {split!r} of {self.path}")
         if strange := set(labels) - set(range(self.num_classes)):
-            raise UsageError(f"split {split!r} of {self.path} has the label {min(strange)}; {self._expected()}")
+            label = "null" if None in strange else min(strange, key=str)
+            raise UsageError(f"split {split!r} of {self.path} has the label {label}; {self._expected()}")
         return texts, labels
 
     def _expected(self) -> str:

@@ -1,12 +1,14 @@
 """A cache of folders that are whole or absent, checked when opened and built again when damaged."""
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fna_lightning.errors import UsageError
@@ -15,6 +17,8 @@ log = logging.getLogger("fna_lightning")
 
 CACHE_VARIABLE = "FNA_CACHE"
 MANIFEST = "manifest.json"
+# a full disk, a used-up quota, a file larger than allowed
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def cache_root() -> Path:
@@ -37,10 +41,12 @@ def damage(folder: Path) -> str | None:
     """Return what is wrong with a cache folder, or None if every file is as it was written."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
+        if not manifest:
+            return "it is empty"
         for name, digest in manifest.items():
             if file_digest(folder / name) != digest:
                 return f"{name} has changed"
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -61,7 +67,24 @@ def ensure(folder: Path, build: Callable[[Path], None]) -> Path:
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         way_out = f"set {CACHE_VARIABLE} to another folder"
         raise UsageError(f"the cache {folder} cannot be written ({error}); {way_out}") from error
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        way_out = f"free some space, or set {CACHE_VARIABLE} to a folder on another disk"
+        raise UsageError(f"the cache {folder} cannot be written ({error.strerror}); {way_out}") from error
     return folder
+
+
+@contextmanager
+def cached_files(folder: Path) -> Iterator[None]:
+    """Name the cache when one of its files is missing or damaged, although it was whole when ``ensure`` looked."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(
+            f"the cache {folder} was emptied or changed while it was in use ({type(error).__name__}: {error}); run "
+            "again, and it is built again"
+        ) from error
 
 
 def _build(folder: Path, build: Callable[[Path], None]) -> None:

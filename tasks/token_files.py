@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import track
 
+from fna_lightning.tasks.array_files import save_array
 from fna_lightning.tasks.text_data import Sequences
+from fna_lightning.tasks.token_cache import cached_files
 
 # texts given to the tokenizer at once; it spreads them over all cores
 CHUNK = 1000
@@ -23,22 +25,24 @@ def write_tokens(folder: Path, tokenizer: str, texts: list[str], labels: list[in
     pieces: list[NDArray[np.integer]] = []
     for start in track(range(0, len(texts), CHUNK), description, transient=True):
         pieces += [np.asarray(one.ids, dtype) for one in cutter.encode_batch_fast(texts[start : start + CHUNK])]
-    np.save(folder / "tokens.npy", np.concatenate(pieces) if pieces else np.empty(0, dtype))
-    np.save(folder / "lengths.npy", np.asarray([len(one) for one in pieces], dtype=np.int64))
-    np.save(folder / "labels.npy", np.asarray(labels, dtype=np.int64))
-    np.save(folder / "digests.npy", np.asarray([_digest(text) for text in texts], dtype=np.uint64))
+    save_array(folder / "tokens.npy", np.concatenate(pieces) if pieces else np.empty(0, dtype))
+    save_array(folder / "lengths.npy", np.asarray([len(one) for one in pieces], dtype=np.int64))
+    save_array(folder / "labels.npy", np.asarray(labels, dtype=np.int64))
+    save_array(folder / "digests.npy", np.asarray([_digest(text) for text in texts], dtype=np.uint64))
 
 
 def open_tokens(folder: Path) -> Sequences:
     """Return the sequences in ``folder``; their tokens stay on disk until they are read."""
-    lengths = np.load(folder / "lengths.npy")
-    tokens = np.load(folder / "tokens.npy", mmap_mode="r")
-    return Sequences(tokens, lengths.cumsum() - lengths, lengths, np.load(folder / "labels.npy"))
+    with cached_files(folder):
+        lengths = np.load(folder / "lengths.npy")
+        tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+        return Sequences(tokens, lengths.cumsum() - lengths, lengths, np.load(folder / "labels.npy"))
 
 
 def text_digests(folder: Path) -> NDArray[np.uint64]:
     """Return a number for each text; equal texts, and only they, have equal numbers."""
-    return np.load(folder / "digests.npy")
+    with cached_files(folder):
+        return np.load(folder / "digests.npy")
 
 
 def _digest(text: str) -> int:

@@ -10,6 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from fna_lightning.atomic_file import write_text
 from fna_lightning.decoding import Decoding
 
 PAPER = "teacher-forced argmax, mean unsmoothed sentence BLEU, 13a, lower-cased: nothing is decoded"
@@ -39,7 +40,7 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in (("src", sources), ("hyp", self.hypotheses), ("ref", self.references)):
             text = "".join(f"{' '.join(line.split())}\n" for line in lines)
-            (folder / f"{split}.{name}.txt").write_text(text, encoding="utf-8")
+            write_text(folder / f"{split}.{name}.txt", text)
         content: dict[str, Any] = {
             "split": split,
             "sentences": len(self.references),
@@ -47,7 +48,7 @@ class Report:
             "signatures": self.signatures,
             "decoding": vars(decoding),
         }
-        (folder / f"{split}.scores.json").write_text(json.dumps(content, indent=2) + "\n")
+        write_text(folder / f"{split}.scores.json", json.dumps(content, indent=2) + "\n")
 
 
 def gather(mine: list[Scored]) -> list[Scored]:

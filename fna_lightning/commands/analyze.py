@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} must be at least {least}, got {value}")
     if args.trust:
         log.warning("--trust: %s and its run folder may run any code they name", args.checkpoint)
+    from fna_lightning.atomic_file import write_text
     from fna_lightning.report.page import plain, render_page, without_matrices
     from fna_lightning.report.pictures import write_pictures
     from fna_lightning.report.translation_subject import TranslationSubject, given_sources, split_sources
@@ -91,11 +92,11 @@ def run(args: argparse.Namespace) -> int:
     folder = args.out or (run_folder_of(place) or (place if place.is_dir() else place.parent)) / "analysis"
     folder.mkdir(parents=True, exist_ok=True)
     results = json.dumps(plain(without_matrices(report)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    (folder / "results.json").write_text(results, encoding="utf-8")
+    write_text(folder / "results.json", results)
     if args.json:
         args.json.write_text(results, encoding="utf-8")
     write_pictures(report, folder)
-    (folder / "index.html").write_text(render_page(report), encoding="utf-8")
+    write_text(folder / "index.html", render_page(report))
     show(report)
     print(f"open {folder / 'index.html'} in a browser; numbers in results.json, figures as PNG beside it")
     return 0

@@ -61,7 +61,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     for split in ("test", "val"):
         path = folder / f"{split}.scores.json"
         if path.is_file():
-            splits[split] = json.loads(path.read_text())
+            splits[split] = read_scores(path)
     fit, facts = results.get("fit", {}), results.get("run", {})
     name, settings = origin(folder.absolute())
     return {
@@ -79,6 +79,21 @@ def read_run(folder: Path) -> dict[str, Any]:
         "test_seconds": results.get("test", {}).get("seconds"),
         "scores": splits,
     }
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """Return what a file of scores holds; a damaged one is named."""
+    from fna_lightning.limits import read_json
+
+    split = path.name.partition(".")[0]
+    way_out = f"write it again with `fna-lightning {'test' if split == 'test' else 'validate'}`"
+    scores = read_json(path, way_out)
+    parts = ("metrics", "signatures", "decoding")
+    if not isinstance(scores, dict) or not all(isinstance(scores.get(part), dict) for part in parts):
+        raise UsageError(f"{path} does not hold the scores of a translation run; {way_out}")
+    if not all(isinstance(score, int | float) for score in scores["metrics"].values()):
+        raise UsageError(f"{path} holds a score that is no number; {way_out}")
+    return scores
 
 
 def origin(folder: Path) -> tuple[str, list[str]]:

@@ -128,6 +128,7 @@ def page_writer(
     pieces: "dict[str, Piece]", scale: "Scale", out: Path, runs: Path, copy: Path | None
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that writes the page with what there is, and returns what it says."""
+    from fna_lightning.atomic_file import write_text
     from fna_lightning.reproduction.markdown import markdown
     from fna_lightning.reproduction.page import page
     from fna_lightning.reproduction.summary import summary
@@ -136,9 +137,9 @@ def page_writer(
         report = summary(pieces, scale, out, runs)
         out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (out / "report.json").write_text(text, encoding="utf-8")
-        (out / "report.html").write_text(page(report, out), encoding="utf-8")
-        (out / "report.md").write_text(markdown(report), encoding="utf-8")
+        write_text(out / "report.json", text)
+        write_text(out / "report.html", page(report, out))
+        write_text(out / "report.md", markdown(report))
         if copy:
             copy.write_text(text, encoding="utf-8")
         return report

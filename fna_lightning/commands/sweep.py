@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fna_lightning.atomic_file import no_follow
 from fna_lightning.commands.sweep_markdown import publish, read_published
 from fna_lightning.commands.sweep_report import write_report
 from fna_lightning.console import progress_bar, wide_console
@@ -120,7 +121,10 @@ def run_cell(cell: Cell, root: Path, trust: bool = False) -> str | None:
 
     folder = cell.start(root)
     os.environ[RUN_DIR_VARIABLE] = str(folder)
-    with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(folder / "log.txt", "w", opener=no_follow))
+        stack.enter_context(contextlib.redirect_stdout(log))
+        stack.enter_context(contextlib.redirect_stderr(log))
         try:
             given = ["--trust"] if trust else []
             code = main(["fit", *given, *cell.arguments(), "--trainer.enable_progress_bar=false"])

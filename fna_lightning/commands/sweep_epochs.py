@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
+from fna_lightning.atomic_file import write_figure
 from fna_lightning.figures import COLOURS
 from fna_lightning.grid import Cell
 
@@ -96,4 +97,4 @@ def draw_epochs(means: dict[str, Epochs], path: Path) -> None:
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
-    figure.savefig(path)
+    write_figure(path, figure)

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fna_lightning.errors import UsageError
+from fna_lightning.limits import read_yaml
 from fna_lightning.statistics import Summary
 
 
@@ -21,9 +20,9 @@ def read_published(path: Path) -> dict[str, float]:
         UsageError: if it is something else.
     """
     try:
-        values = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"--paper {path} cannot be read: {error}") from error
+        values = read_yaml(path)
+    except UsageError as error:
+        raise UsageError(f"--paper {error}") from error
     if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
         raise UsageError(
             f"--paper {path} must map words of a label to numbers, one a line, as in 'sst_fna tied=true: 0.83'"

@@ -1,7 +1,6 @@
 """The comparison a sweep ends with: a table, CSV, JSON and a picture with error bars."""
 
 import argparse
-import csv
 import json
 import math
 from dataclasses import asdict
@@ -15,8 +14,10 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
+from fna_lightning.atomic_file import write_figure, write_text
 from fna_lightning.commands.sweep_epochs import write_epochs
 from fna_lightning.commands.sweep_markdown import markdown, published_value
+from fna_lightning.escaping import csv_text
 from fna_lightning.grid import Cell
 from fna_lightning.statistics import PairedDifference, Summary, paired_difference, summarise
 
@@ -65,12 +66,10 @@ def write_report(
         "versions": next(iter(done.values()))["run"]["versions"],
     }
     root.mkdir(parents=True, exist_ok=True)
-    (root / "results.json").write_text(json.dumps(report, indent=2) + "\n")
-    (root / "results.md").write_text(markdown(report, summaries, published, command))
-    with (root / "results.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["label", "seed", args.metric])
-        writer.writerows((cell.label, cell.seed, value) for cell, value in rows.items())
+    write_text(root / "results.json", json.dumps(report, indent=2) + "\n")
+    write_text(root / "results.md", markdown(report, summaries, published, command))
+    lines = [(cell.label, cell.seed, value) for cell, value in rows.items()]
+    write_text(root / "results.csv", csv_text([["label", "seed", args.metric], *lines]))
     draw(args.metric, by_label, summaries, root / "results.png")
     write_epochs(rows, root, console)
     console.print(
@@ -126,7 +125,7 @@ def draw(metric: str, by_label: dict[str, dict[int, float]], summaries: dict[str
     axes.set_xlim(-0.6, len(summaries) - 0.4)
     axes.set_ylabel(metric)
     axes.grid(axis="y", alpha=0.3)
-    figure.savefig(path, dpi=150)
+    write_figure(path, figure, dpi=150)
     plt.close(figure)
 
 

@@ -22,7 +22,7 @@ from fna_lightning.codec import TextCodec
 from fna_lightning.errors import UsageError
 from fna_lightning.image_codec import ImageCodec
 from fna_lightning.integrations.model_card import model_card
-from fna_lightning.integrations.published_folder import CONFIG, find_folder, load_weights, read_config
+from fna_lightning.integrations.published_folder import CONFIG, find_folder, load_weights, read_config, record_digest
 from fna_lightning.translation_codec import TranslationCodec
 
 WAY_OUT = "install the package of the class as a plug-in, or export the model again"
@@ -67,6 +67,18 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
             raise UsageError(f"{folder / CONFIG} cannot be built: {error}") from error
         load_weights(model, folder)
         return model.eval()
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write the folder, and into its config.json a digest by which damaged weights are noticed.
+
+        Args:
+            save_directory: the folder.
+            options: of ``huggingface_hub.ModelHubMixin.save_pretrained``.
+        """
+        # push_to_hub saves a folder of its own by this method, so what is sent has the digest too
+        url = super().save_pretrained(save_directory, **options)
+        record_digest(Path(save_directory))
+        return url
 
     def forward(self, *inputs: Any) -> Any:
         """Run the task's model."""

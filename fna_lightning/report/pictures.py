@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from fna_lightning.atomic_file import write_bytes, write_figure
 from fna_lightning.figures import COLOURS, draw_hops, draw_points, draw_spectrum
 from fna_lightning.image_figures import picture_figure
 
@@ -37,7 +38,7 @@ def write_pictures(report: dict[str, Any], folder: Path) -> list[Path]:
             pictures[f"over_image_{number}"] = picture_figure(example["pixels"], dict(zip(labels, layers, strict=True)))
     written = _looks(report, folder)
     for name, figure in pictures.items():
-        figure.savefig(folder / f"{name}.png", dpi=130)
+        write_figure(folder / f"{name}.png", figure, dpi=130)
         written.append(folder / f"{name}.png")
     return written
 
@@ -48,7 +49,7 @@ def _looks(report: dict[str, Any], folder: Path) -> list[Path]:
     written = []
     for number, model in enumerate(translations[0] if translations else []):
         path = folder / ("cross_attention.png" if number == 0 else f"cross_attention_{number + 1}.png")
-        path.write_bytes(base64.b64decode(model["cross"].partition(",")[2]))
+        write_bytes(path, base64.b64decode(model["cross"].partition(",")[2]))
         written.append(path)
     return written
 

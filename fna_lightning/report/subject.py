@@ -15,6 +15,7 @@ from fna_lightning.attention_maps import AttentionMap, attention_layers, attenti
 from fna_lightning.checkpoint import read_checkpoint, task_of
 from fna_lightning.codec import TextCodec
 from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.limits import limit_jsonargparse
 from fna_lightning.run_config import checked_config, read_settings
 from fna_lightning.run_folder import run_folder_of
 
@@ -177,6 +178,7 @@ def run_data(config: Path, *, trust: bool = False) -> Any:
     """
     import fna_lightning.tasks  # noqa: F401 - importing is registering
 
+    limit_jsonargparse()
     settings = read_settings(config) if trust else checked_config(config)
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(L.LightningDataModule, "data")

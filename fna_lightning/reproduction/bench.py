@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from fna_lightning.atomic_file import write_figure
 from fna_lightning.grid import Cell
 from fna_lightning.reproduction.piece import Claim, Published, Row
 from fna_lightning.reproduction.scales import Scale
@@ -120,7 +121,7 @@ class Bench:
     def save(self, figure: Figure, name: str) -> str:
         """Write a picture into the folder of the piece and return its file name."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(self.folder / f"{name}.png", dpi=110)
+        write_figure(self.folder / f"{name}.png", figure, dpi=110)
         return f"{name}.png"
 
     def subject(self, cell: Cell) -> "Subject | None":

@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from fna_lightning.atomic_file import write_text
 from fna_lightning.reproduction.bench import Bench
 from fna_lightning.reproduction.piece import Finding, Piece
 from fna_lightning.reproduction.pieces import all_pieces
@@ -74,8 +75,6 @@ def run_piece(name: str, scale: Scale, out: Path, runs: Path) -> str:
         "finding": finding.state(),
     }
     if details:
-        (folder / "traceback.txt").write_text(details)
-    draft = folder / f"{FINDING}.part"
-    draft.write_text(json.dumps(kept, indent=2) + "\n")
-    draft.replace(folder / FINDING)
+        write_text(folder / "traceback.txt", details)
+    write_text(folder / FINDING, json.dumps(kept, indent=2) + "\n")
     return error

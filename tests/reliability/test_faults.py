@@ -12,6 +12,7 @@ import pytest
 import torch
 from interrupted import COMMON, TASKS, fit, interrupt
 
+from fna_lightning import atomic_file
 from fna_lightning.atomic_file import write_whole
 from fna_lightning.checkpoint import read_checkpoint
 from fna_lightning.cli import main
@@ -54,8 +55,8 @@ def test_a_full_disk_keeps_the_last_good_file(
     last = folder / "checkpoints/last.ckpt"
 
     def fill_the_disk(task: Task) -> None:
-        # whatever is written to the draft meets a full disk
-        (folder / "checkpoints/.last.ckpt.part").symlink_to("/dev/full")
+        # whatever is written to a new file meets a full disk
+        monkeypatch.setattr(atomic_file, "open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
 
     at_step(monkeypatch, 15, fill_the_disk)
     assert fit(folder, monkeypatch, RUN) == 2

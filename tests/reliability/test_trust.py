@@ -24,12 +24,13 @@ from fna_lightning.allowed_classes import ClassTable, model_classes, trainer_cla
 from fna_lightning.attention import Attention, Projection
 from fna_lightning.checkpoint import build_task
 from fna_lightning.errors import UsageError
+from fna_lightning.limits import MAX_DEPTH
 from fna_lightning.metric_state import _log_again
 from fna_lightning.run_config import as_text, checked_config, read_settings
 from fna_lightning.shipped import shipped_configs
 from fna_lightning.task import Task
 from fna_lightning.training_cli import TrainingCLI
-from fna_lightning.trust import MAX_DEPTH, UNKNOWN, FileCheck, alternatives, is_plain, parameters
+from fna_lightning.trust import UNKNOWN, FileCheck, alternatives, is_plain, parameters
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "plugin"
 
