@@ -117,7 +117,7 @@ def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False
 
 
 def build_task(
-    recipe: dict[str, Any], *, trust: bool = False, source: str = "the recipe", way_out: str = WAY_OUT
+    recipe: dict[str, Any], *, trust: bool = False, source: str = "the checkpoint", way_out: str = WAY_OUT
 ) -> Task:
     """Return a new task made from plain values, with the default optimiser and schedule of its class.
 

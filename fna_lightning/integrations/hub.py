@@ -45,7 +45,7 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         super().__init__()
         import fna_lightning.tasks  # noqa: F401 - a recipe may name its task by its short name
 
-        self.task = build_task(recipe, source="the recipe", way_out=WAY_OUT)
+        self.task = build_task(recipe, source="the exported model", way_out=WAY_OUT)
         self.task.recipe = recipe
         self.recipe = recipe
         self.codec = _codec(codec)

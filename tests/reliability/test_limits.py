@@ -82,7 +82,7 @@ def test_a_bomb_in_a_part_of_a_configuration(tmp_path: Path) -> None:
 def test_a_text_in_a_recipe_that_is_a_bomb(bomb: str) -> None:
     recipe = {"class_path": "fna_lightning.tasks.TextClassification", "init_args": {"attention": BOMBS[bomb][0]}}
     started = time.perf_counter()
-    with pytest.raises(UsageError, match=r"the recipe of this checkpoint cannot be built: .*(values|itself|deep)"):
+    with pytest.raises(UsageError, match=r"the checkpoint: the recipe cannot be built: .*(values|itself|deep)"):
         build_task(recipe, trust=True)
     with pytest.raises(UsageError, match="a file may only name classes"):
         build_task(recipe)
