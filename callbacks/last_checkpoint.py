@@ -27,7 +27,6 @@ from fna_lightning.metric_state import (
     keep_measuring,
     merged,
     metric_state,
-    set_callback_metrics,
     set_metric_state,
 )
 from fna_lightning.metrics_log import rows_written
@@ -78,7 +77,6 @@ class LastCheckpoint(Checkpoint):
 
         def train_dataloader() -> Any:
             self._loader = ReplayLoader(make(), self._between_batches)
-            self._loader.resume_at = self._position(trainer, self._loader)
             return self._loader
 
         # an attribute of this instance shadows the method; teardown takes it away
@@ -99,6 +97,8 @@ class LastCheckpoint(Checkpoint):
         self._saved_at = time.monotonic()
         self.request.listen()
         if self._resumed is not None:
+            assert self._loader is not None
+            self._loader.resume_at = self._position(trainer, self._loader, self._resumed[STATE])
             resume_epoch_hooks(trainer)
 
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
@@ -244,13 +244,8 @@ class LastCheckpoint(Checkpoint):
         if state["ended"] == [trainer.max_epochs, trainer.max_steps]:
             trainer.should_stop = True
 
-    def _position(self, trainer: L.Trainer, loader: ReplayLoader) -> Position | None:
+    def _position(self, trainer: L.Trainer, loader: ReplayLoader, state: dict[str, Any]) -> Position | None:
         """Return where the first epoch of this process begins; None at its beginning."""
-        if self._resumed is None:
-            return None
-        # a run that is over already measures nothing more
-        set_callback_metrics(trainer, self._here["measured"])
-        state = self._resumed[STATE]
         if state["epoch_over"]:
             finish_batches(trainer, loader)
             return None

@@ -34,19 +34,19 @@ class RunSummary(L.Callback):
         self.seed = seed
         self.steps: dict[str, Any] = {}
         self._earlier: dict[str, Any] = {}
-        self._epochs = 0
+        self._ended: dict[str, Any] = {}
         self._start()
 
     def _start(self) -> None:
         self.started, self.started_cpu = time.perf_counter(), time.process_time()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run has to add to its own part: time, kernels, and the first size of a step."""
-        return {**self._times("fit"), "steps": self.steps, "kernels": self._kernels(), "epochs": self._epochs}
+        """Return what a resumed run has to add to its own part: time, kernels, the first size of a step, the end."""
+        return {**self._times("fit"), "steps": self.steps, "kernels": self._kernels(), "ended": self._ended}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._earlier = state_dict
-        self._epochs = state_dict["epochs"]
+        self._ended = state_dict["ended"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start()
@@ -61,7 +61,7 @@ class RunSummary(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # a run that is resumed after its end does not get here, and reports what it had
-        self._epochs = trainer.current_epoch
+        self._ended = {"metrics": last_metrics(trainer), "epochs": trainer.current_epoch}
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start()
@@ -75,12 +75,9 @@ class RunSummary(L.Callback):
     def _close(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         if not trainer.is_global_zero:
             return
-        part: dict[str, Any] = {
-            "metrics": {name: float(value) for name, value in sorted(trainer.callback_metrics.items())},
-            **self._times(stage),
-        }
+        part: dict[str, Any] = {"metrics": last_metrics(trainer), **self._times(stage)}
         if stage == "fit":
-            part |= {"epochs": self._epochs, "steps": trainer.global_step} | self._best(trainer)
+            part |= {"epochs": trainer.current_epoch, "steps": trainer.global_step, **self._ended} | self._best(trainer)
             part["step_size"] = self.steps or self._earlier.get("steps", {})
         path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
         self._print(stage, part, path)
@@ -146,6 +143,11 @@ class RunSummary(L.Callback):
         console.print(table)
         # on a line of its own, so that it can be copied whole
         console.print(f"tensorboard --logdir {self.folder}", highlight=False)
+
+
+def last_metrics(trainer: L.Trainer) -> dict[str, float]:
+    """Return the last value of every metric that was logged."""
+    return {name: float(value) for name, value in sorted(trainer.callback_metrics.items())}
 
 
 def step_size(trainer: L.Trainer) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def set_metric_state(trainer: L.Trainer, module: L.LightningModule, state: dict[
             metric._computed = None
     for entry in state["results"].values():
         _log_again(trainer, module, entry)
-    set_callback_metrics(trainer, state)
+    trainer._logger_connector._callback_metrics.update(state["callback_metrics"])
 
 
 def add_results(trainer: L.Trainer, entries: dict[str, Any]) -> None:
@@ -45,11 +45,6 @@ def add_results(trainer: L.Trainer, entries: dict[str, Any]) -> None:
             value = getattr(metric, name)
             both = torch.stack([value, saved.to(value)])
             setattr(metric, name, _reduced(both, entry["reduce_fx"]))
-
-
-def set_callback_metrics(trainer: L.Trainer, state: dict[str, Any]) -> None:
-    """Let ``trainer.callback_metrics`` hold the last values that were logged before ``metric_state`` was taken."""
-    trainer._logger_connector._callback_metrics.update(state["callback_metrics"])
 
 
 def merged(module: L.LightningModule, ranks: list[dict[str, Any]], rank: int, world_size: int) -> dict[str, Any]:
