@@ -34,6 +34,12 @@ def csv_cell(value: Any) -> Any:
     return value
 
 
+def markdown_code(value: Any) -> str:
+    """Return a value as one line of Markdown in the type of code; nothing in it ends the code or a table's cell."""
+    visible = "".join(sign if sign.isprintable() else " " for sign in str(value))
+    return f"`{' '.join(visible.split()).replace('`', chr(0x2019)).replace('|', chr(0xA6))}`"
+
+
 def markdown_text(value: Any) -> str:
     """Return a value as one line of Markdown that shows it as it is, inside a table too.
 

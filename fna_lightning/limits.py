@@ -25,8 +25,6 @@ MAX_VALUES = 5_000_000
 # no text shorter than this can do harm unless it has an anchor, the sign "&"
 HARMLESS = MAX_DEPTH // 2
 
-_Event = yaml.events.Event
-
 
 def check_yaml(text: str, name: str) -> None:
     """Refuse YAML that is too large, too deep, stands for too many values or contains itself.
@@ -63,7 +61,7 @@ class _Counter:
         # values and depth of what an anchor stands for
         self.anchors: dict[str, tuple[int, int]] = {}
 
-    def add(self, event: _Event) -> None:
+    def add(self, event: Any) -> None:
         if isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             self.open.append((event.anchor, [1, 1]))
             self._check(len(self.open), 1)

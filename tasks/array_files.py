@@ -34,9 +34,10 @@ def create_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArra
 
 def save_array(path: Path, array: NDArray) -> None:
     """Write an array to a new file; unlike ``numpy.save``, a full disk is an ``OSError`` with its number."""
+    rows = np.ascontiguousarray(array)
     with open_new(path) as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(rows))
+        file.write(rows.reshape(-1).view(np.uint8).data)
 
 
 def reserve(handle: int, start: int, size: int) -> None:

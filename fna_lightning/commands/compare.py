@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fna_lightning.errors import UsageError
+from fna_lightning.escaping import markdown_code, markdown_text
 
 # column: (file of a run folder, score)
 COLUMNS = {
@@ -117,14 +118,17 @@ def markdown(title: str, rows: list[dict[str, Any]]) -> str:
     lines = [f"# {title}", "", _line(head), _line(["---"] * len(head))]
     for row in rows:
         cells = [_score(row, split, name) for split, name in COLUMNS.values()]
-        lines.append(_line([row["name"], *cells, *(_text(row[fact]) for fact in facts.values())]))
+        lines.append(_line([markdown_text(row["name"]), *cells, *(_text(row[fact]) for fact in facts.values())]))
     first = rows[0]["scores"]["test"]
-    decoding = ", ".join(f"{name} {value}" for name, value in first["decoding"].items())
-    lines += ["", f"{first['sentences']} sentences of the test split; {decoding}. Minutes are those of the training."]
+    decoding = ", ".join(markdown_text(f"{name} {value}") for name, value in first["decoding"].items())
+    lines += [
+        "",
+        f"{_text(first.get('sentences'))} sentences of the test split; {decoding}. Minutes are those of the training.",
+    ]
     lines += ["", "Signatures:", ""]
-    lines += [f"- {name}: `{signature}`" for name, signature in first["signatures"].items()]
+    lines += [f"- {markdown_text(name)}: {markdown_code(signature)}" for name, signature in first["signatures"].items()]
     lines += ["", "Commands, each followed by `validate` and `test` on its best checkpoint:", ""]
-    lines += [f"- `{row['command']}`, {row['threads']} thread(s), {_versions(row)}" for row in rows]
+    lines += [f"- {markdown_code(row['command'])}, {_text(row['threads'])} thread(s), {_versions(row)}" for row in rows]
     return "\n".join(lines)
 
 
@@ -138,8 +142,8 @@ def _score(row: dict[str, Any], split: str, name: str) -> str:
 
 
 def _text(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else markdown_text(value)
 
 
 def _versions(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in (row["versions"] or {}).items())
+    return ", ".join(markdown_text(f"{name} {version}") for name, version in (row["versions"] or {}).items())

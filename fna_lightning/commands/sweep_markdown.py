@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fna_lightning.errors import UsageError
+from fna_lightning.escaping import markdown_text
 from fna_lightning.limits import read_yaml
 from fna_lightning.statistics import Summary
 
@@ -55,12 +56,14 @@ def markdown(
         beside = [published_value(published, label)] if published else []
         seconds = (report[name][label] for name in ("fit_seconds", "fit_cpu_seconds"))
         minutes = ["-" if total is None else f"{total / 60 / summary.count:.1f}" for total in seconds]
-        lines.append(_row([label, str(summary.count), *map(_number, [*values, *beside]), *minutes]))
+        lines.append(_row([markdown_text(label), str(summary.count), *map(_number, [*values, *beside]), *minutes]))
     if report["paired"]:
         lines += ["", "Difference to the baseline, paired over seeds:", ""]
         lines += [_row(["", "difference", "± 95 %", "p"]), _row(["---"] * 4)]
         for label, pair in report["paired"].items():
-            lines.append(_row([label, *map(_number, (pair["mean"], pair["half_width"], pair["p_value"]))]))
+            lines.append(
+                _row([markdown_text(label), *map(_number, (pair["mean"], pair["half_width"], pair["p_value"]))])
+            )
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     seeds = sorted({run["seed"] for run in report["runs"]})
     if missing := report["unfinished"]:

@@ -74,7 +74,7 @@ def _results(results: dict[str, Any]) -> str:
 
 def _training(results: dict[str, Any]) -> str:
     run, fit = _mapping(results.get("run")), _mapping(results.get("fit"))
-    facts = {name: fit[name] for name in ("epochs", "steps", "seconds") if name in fit}
+    facts: dict[str, Any] = {name: fit[name] for name in ("epochs", "steps", "seconds") if name in fit}
     facts |= {name: run[name] for name in ("seed", "devices", "precision") if name in run}
     facts |= {f"{name} version": version for name, version in _mapping(run.get("versions")).items()}
     lines = [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in facts.items()]
