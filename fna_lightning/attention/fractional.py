@@ -164,7 +164,13 @@ class Fractional(Attention):
 
 def _for_queries(value: float | Tensor, q: Tensor) -> float | Tensor:
     """Return learned (H,) numbers in the type distances of these queries have."""
-    return value.to(computed_in(q)) if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    if value.device != q.device:
+        raise ValueError(
+            f"the learned alpha or kappa is on {value.device} and q is on {q.device}; move them to the same device"
+        )
+    return value.to(computed_in(q))
 
 
 def _on_matrix(value: float | Tensor, q: Tensor) -> float | Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
     from fna_lightning.attention.masks import Visibility
+    from fna_lightning.attention.radial import Radial
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Call:
     v: Tensor
     seen: Visibility
     dropout: float
+
+    @cached_property
+    def radial(self) -> Radial | None:
+        """The attention as a function of a distance, for these queries; None if it is no such function."""
+        return self.attention.radial(self.q)
 
 
 class Kernel(ABC):

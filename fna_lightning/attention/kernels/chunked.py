@@ -80,7 +80,7 @@ class _Blocks(torch.autograd.Function):
         ctx.function, ctx.call, ctx.names = function, call, names
         ctx.random = _random_state(q.device) if call.dropout else None
         ctx.save_for_backward(*tensors)
-        batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v) if x is not None))
         # one place for all blocks: kept one by one they would pin the heap around the memory of each
         if v is None:
             out = q.new_empty(*batch, q.size(-2), 1, dtype=torch.promote_types(q.dtype, torch.float32))

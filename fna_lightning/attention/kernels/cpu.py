@@ -34,12 +34,14 @@ class Cpu(Kernel):
         for tensor in (call.q, call.k, call.v):
             if tensor.dtype not in DTYPES:
                 return f"it computes in float32, got {tensor.dtype}"
-        if call.attention.radial(call.q) is None:
+        if not call.q.shape[-1]:
+            return "it takes tokens of width 1 at least, got width 0"
+        if call.radial is None:
             return f"{call.attention} is not a function of a distance"
         return None
 
     def run(self, call: Call) -> Tensor:
-        radial = call.attention.radial(call.q)
+        radial = call.radial
         assert radial is not None, "refusal() comes first"
         q, k, v = call.q.float(), call.k.float(), call.v.float()
         if radial.sphere:
@@ -86,5 +88,7 @@ def _two_axes(x: Tensor) -> Tensor:
 
 def _per_head(value: float | Tensor, heads: int) -> Tensor:
     if isinstance(value, Tensor):
+        if value.numel() not in (1, heads):
+            raise ValueError(f"this attention has parameters of {value.numel()} heads and was given {heads} heads")
         return value.to(torch.float32).expand(heads).contiguous()
     return torch.full((heads,), value, dtype=torch.float32)
