@@ -142,8 +142,10 @@ class Fractional(Attention):
                 norms = norms - parts[-1].float()
         else:
             # the attention does not depend on the origin, the rounding of |k|^2 does; so no gradient flows here
-            origin = k.detach().mean(dim=-2, keepdim=True) if k.size(-2) else 0.0
-            q, k = q - origin, k - origin
+            if k.size(-2):
+                # a key that is not finite must not move the others
+                origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
+                q, k = q - origin, k - origin
             parts = [k.square().sum(dim=-1, keepdim=True)]
         minus_half = q.new_full((), -0.5).expand(*q.shape[:-1], len(parts))
         wide = torch.cat([q, minus_half], dim=-1)

@@ -81,7 +81,7 @@ def attend(call: Call, flex: Callable[..., Tensor]) -> Tensor:
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
     if dtype == torch.float32 and k.size(-2):
         # the attention does not depend on the origin, the rounding does; so no gradient flows here
-        origin = k.detach().mean(dim=-2, keepdim=True)
+        origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
         q, k = q - origin, k - origin
     q_norm, k_norm = (x.float().square().sum(dim=-1, keepdim=True) for x in (q, k))
     q_parts, k_parts = _parts(q_norm, dtype), _parts(k_norm, dtype)
