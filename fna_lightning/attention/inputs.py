@@ -7,6 +7,8 @@ one as well. So every call is checked here once, whatever computes it.
 import torch
 from torch import Tensor
 
+from fna_lightning.attention.autocast import autocast_type
+
 # places are computed in 64-bit integers, with room for sums
 LARGEST_OFFSET = 1 << 62
 
@@ -89,7 +91,7 @@ def _different_devices(first: str, a: Tensor, second: str, b: Tensor) -> str:
 def _check_mixed_types(first: str, a: Tensor, second: str, b: Tensor) -> None:
     both_float = a.is_floating_point() and b.is_floating_point()
     # under autocast what went through a linear map is rounded, and what went past it is not
-    if not (both_float and torch.is_autocast_enabled(a.device.type)):
+    if not both_float or autocast_type(a.device) is None:
         raise TypeError(
             f"{first} is {a.dtype} and {second} is {b.dtype}; they must have the same number type, convert one of them "
             "with .to()"

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fna_lightning.attention.autocast import autocast_type, with_autocast_type
+
 # tokens scored at once
 BLOCK = 256
 
@@ -34,15 +36,15 @@ class _SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        device, count, size = features.device.type, len(target), len(weight)
+        device, count, size = features.device, len(target), len(weight)
         # autocast's rules for single operators are of no use here: products are taken in its number type, all the rest
         # is computed and summed in float32 at least
-        rounded = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
+        rounded = autocast_type(device) or features.dtype
         exact = torch.promote_types(features.dtype, torch.float32)
         grad_features = torch.empty_like(features, dtype=exact) if wanted else None
         grad_weight = torch.zeros_like(weight, dtype=exact) if wanted else None
         total, plain = features.new_zeros((), dtype=torch.float64), features.new_zeros((), dtype=torch.float64)
-        with torch.autocast(device, enabled=False):
+        with with_autocast_type(None, device):
             table = weight.to(rounded)
             for start in range(0, count, BLOCK):
                 x, y = features[start : start + BLOCK].to(rounded), target[start : start + BLOCK, None]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fna_lightning.attention.autocast import with_autocast_type
 from fna_lightning.attention.kappa import computed_in
 from fna_lightning.attention.kernels.base import Call, Kernel
 
@@ -47,8 +48,7 @@ class Sdpa(Kernel):
             # SDPA wants the batch axes of a mask spelled out
             mask = mask.expand(*[1] * (q.dim() - mask.dim()), *mask.shape)
         # autocast would round the coordinates the form has added, and the norms among them leave the range of float16
-        exact = q is not call.q and torch.is_autocast_enabled(q.device.type)
-        with torch.autocast(q.device.type, enabled=False) if exact else nullcontext():
+        with nullcontext() if q is call.q else with_autocast_type(None, q.device):
             out = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=causal, dropout_p=call.dropout, scale=scale
             )
