@@ -230,32 +230,33 @@ def operator(**changes: Any) -> Callable[[], Any]:
     return lambda: torch.ops.fna_lightning.radial_attention(*(given | changes).values())
 
 
+WITHOUT_MEMORY = torch.zeros(2, 3, 1, 8).expand(2, 3, 2**40, 8)
+WRONG: dict[str, dict[str, Any]] = {
+    "longer values": {"v": tokens(2, 3, 41, 8)},
+    "shorter values": {"v": tokens(2, 3, 39, 8)},
+    "heads of values": {"v": tokens(2, 2, 40, 8)},
+    "batch of values": {"v": tokens(1, 3, 40, 8)},
+    "width of keys": {"k": tokens(2, 3, 40, 7)},
+    "heads of keys": {"k": tokens(2, 1, 40, 8)},
+    "three axes": {"q": tokens(3, 40, 8)},
+    "float64 values": {"v": tokens(2, 3, 40, 8).double()},
+    "bfloat16 queries": {"q": tokens(2, 3, 40, 8).bfloat16()},
+    "kappa of two heads": {"kappa": torch.ones(2)},
+    "exponent with two axes": {"exponent": torch.ones(3, 1)},
+    "float64 exponent": {"exponent": torch.ones(3).double()},
+    "wide mask": {"mask": torch.ones(40, 41, dtype=torch.bool)},
+    "mask with five axes": {"mask": torch.ones(2, 2, 3, 40, 40, dtype=torch.bool)},
+    "float mask": {"mask": torch.ones(40, 40)},
+    "offset": {"offset": 2**62 + 1},
+    "dropout 1": {"dropout": 1.0},
+    "dropout nan": {"dropout": math.nan},
+    "no coordinates": {"q": torch.zeros(2, 3, 40, 0), "k": torch.zeros(2, 3, 40, 0)},
+    "too many keys": {"k": WITHOUT_MEMORY, "v": WITHOUT_MEMORY},
+}
+
+
 @needs_kernel
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"v": tokens(2, 3, 41, 8)},
-        {"v": tokens(2, 3, 39, 8)},
-        {"v": tokens(2, 2, 40, 8)},
-        {"v": tokens(1, 3, 40, 8)},
-        {"k": tokens(2, 3, 40, 7)},
-        {"k": tokens(2, 1, 40, 8)},
-        {"q": tokens(3, 40, 8)},
-        {"v": tokens(2, 3, 40, 8).double()},
-        {"q": tokens(2, 3, 40, 8).bfloat16()},
-        {"kappa": torch.ones(2)},
-        {"exponent": torch.ones(3, 1)},
-        {"exponent": torch.ones(3).double()},
-        {"mask": torch.ones(40, 41, dtype=torch.bool)},
-        {"mask": torch.ones(2, 2, 3, 40, 40, dtype=torch.bool)},
-        {"mask": torch.ones(40, 40)},
-        {"offset": 2**62 + 1},
-        {"dropout": 1.0},
-        {"dropout": math.nan},
-        {"k": torch.zeros(2, 3, 1, 8).expand(2, 3, 2**40, 8), "v": torch.zeros(2, 3, 1, 8).expand(2, 3, 2**40, 8)},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
 def test_the_operator_checks_for_itself(changes) -> None:
     with pytest.raises((ValueError, TypeError)):
         operator(**changes)()

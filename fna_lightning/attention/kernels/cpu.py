@@ -13,6 +13,7 @@ from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.cpu_op import radial_attention
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+LEAST_KAPPA = 1e-12
 
 
 class Cpu(Kernel):
@@ -36,8 +37,13 @@ class Cpu(Kernel):
                 return f"it computes in float32, got {tensor.dtype}"
         if not call.q.shape[-1]:
             return "it takes tokens of width 1 at least, got width 0"
-        if call.radial is None:
+        radial = call.radial
+        if radial is None:
             return f"{call.attention} is not a function of a distance"
+        if isinstance(radial.kappa, float) and radial.kappa < LEAST_KAPPA:
+            return (
+                f"squared distances in units of kappa leave float32 if kappa is below {LEAST_KAPPA}, got {radial.kappa}"
+            )
         return None
 
     def run(self, call: Call) -> Tensor:

@@ -63,7 +63,7 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
     /* any constant may be added, the gradients of a row sum to 0: that of the reference makes the terms small */
     float reference = w->reference[i];
-    float usual = a->gaussian ? reference / -LOG2_E : 1.0f - exp2f(reference / it->law.exponent);
+    float usual = a->gaussian ? squared_hops_at(reference, it->law, a->sphere) : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = distance(squared, it->law, a->sphere, &slope);

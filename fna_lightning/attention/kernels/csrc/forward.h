@@ -15,7 +15,7 @@
 #define LAG 30.0f
 
 typedef struct {
-    float reference; /* log2 C the weights are relative to */
+    float reference; /* what the weights are relative to, see `reference_at` */
     float bound;     /* a squared distance below this moves it */
     int started;
     int met;         /* kinds of the keys it has seen */
@@ -58,14 +58,14 @@ INLINE void refer(const head *it, forward_space *w, int64_t count, const int gau
     for (int64_t i = 0; i < count; i += VL) {
         vf least = load(w->least + i);
         if (!any_less(least, all(UNSEEN))) continue;
-        vf moved[1] = {least};
-        log2_kernel(moved, it->law, gaussian, sphere, all(0.0f), 1);
+        vf moved = reference_at(least, it->law, gaussian, sphere);
         for (int64_t l = 0; l < at_most(VL, count - i); l++) {
             row_state *row = w->rows + i + l;
             if (!(least[l] < UNSEEN)) continue;
             if (row->started)
-                rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL, exp2f(row->reference - moved[0][l]));
-            row->reference = moved[0][l];
+                rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL,
+                        moved_factor(row->reference, moved[l], it->law, gaussian, sphere));
+            row->reference = moved[l];
             row->started = 1;
             row->bound = gaussian ? least[l] - w->slack : least[l] * w->slack;
         }
