@@ -15,6 +15,8 @@
 #define LN_2 0.693147181f
 /* 2^-100 is nothing beside the row's reference weight 1, and no product of it is a slow denormal */
 #define FLOOR -100.0f
+/* more than a reference may lag behind, see forward.h */
+#define CEILING 40.0f
 
 typedef struct {
     float kappa, per_kappa, exponent;
@@ -100,7 +102,11 @@ INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf 
     if (!gaussian)
         scaled_log2_1p(s, NULL, -it.exponent, rest, u);
     else
-        EACH s[i] = (s[i] + rest) * (sphere ? (s[i] - rest) * -LOG2_E : all(it.scale * -LOG2_E));
+        EACH {
+            s[i] = (s[i] + rest) * (sphere ? (s[i] - rest) * -LOG2_E : all(it.scale * -LOG2_E));
+            /* an angle of many kappa is rounded by more than exp2_bounded can take */
+            if (sphere) s[i] = vmin(s[i], all(CEILING));
+        }
 }
 
 /* The reference of a row whose nearest key is at the squared distance s: log2 C there. For the Gaussian it is s itself, on
