@@ -6,11 +6,13 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor, nn
-from torch.optim import Adam
+from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import MetricCollection
 
+from fna_lightning.clipping import clip_gradients, is_fused
 from fna_lightning.schedules import WarmupCosine
 
 STAGES = ("train", "val", "test")
@@ -129,6 +131,18 @@ class Task(L.LightningModule, ABC):
         if isinstance(schedule["scheduler"], ReduceLROnPlateau):
             schedule["monitor"] = self.monitor[0]
         return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        precision = self.trainer.precision_plugin
+        if isinstance(precision, MixedPrecision) and is_fused(optimizer):
+            clip_gradients(precision, optimizer, gradient_clip_val or 0.0, gradient_clip_algorithm)
+        else:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.recipe is not None:

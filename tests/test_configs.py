@@ -1,20 +1,17 @@
 """The shipped configurations: each trains, and within a family only the attention differs."""
 
-import json
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import yaml
-from cifar_folder import cifar_folder
-from imdb_folder import imdb_folder
+from shipped_data import shipped_data
 
 from fna_lightning.building import build
 from fna_lightning.cli import main
 from fna_lightning.shipped import shipped_configs
 
 CONFIGS = shipped_configs()
-SENTENCES = [("A man is walking.", "Ein Mann läuft."), ("Two dogs run.", "Zwei Hunde rennen.")] * 8
 ALL, NO_LA = {"fna", "la", "dp", "uniform"}, {"fna", "dp", "uniform"}
 # family: its attentions, and how the first line of its files begins
 FAMILIES = {
@@ -39,14 +36,7 @@ def family(config: str) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    cifar_folder(folder / "cifar10")
-    imdb_folder(folder / "imdb")
-    (folder / "multi30k").mkdir()
-    for split in ("train", "val", "test"):
-        lines = [json.dumps({"en": one, "de": other}) for one, other in SENTENCES]
-        (folder / "multi30k" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
+    return shipped_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fna_lightning.attention.inputs import check_queries_and_keys, same_type
 from fna_lightning.attention.kernels import Call, check_kernel_name, compute
 from fna_lightning.attention.masks import Visibility, masked_softmax, restrict
 from fna_lightning.attention.radial import Radial
@@ -95,6 +96,7 @@ class Attention(nn.Module, ABC):
             bias: added to the logarithm of the kernel, broadcastable to (B, H, N, M); -inf hides a key.
         """
         seen = self.visibility(q, k, mask, is_causal=is_causal, offset=offset, bias=bias)
+        q, k = same_type(q, k)
         return self.visible_weights(q, k, seen, self.log_density(q, k, seen))
 
     def forward(
@@ -123,10 +125,9 @@ class Attention(nn.Module, ABC):
         bias: Tensor | None = None,
     ) -> Visibility:
         """Return the checked restrictions of one call."""
-        if q.size(-1) != k.size(-1):
-            raise ValueError(f"queries and keys must have the same width, got {q.size(-1)} and {k.size(-1)}")
+        check_queries_and_keys(q, k, mask, bias, offset)
         seen = restrict(mask, bias, is_causal=is_causal, exclude_self=self.exclude_self, offset=offset)
-        seen.check(q, k)
+        seen.check(q.size(-2), k.size(-2))
         if self.density_power and q.size(-2) != k.size(-2):
             raise ValueError(
                 f"density_power needs self-attention (as many keys as queries), got {q.size(-2)} queries and "

@@ -142,8 +142,10 @@ class Fractional(Attention):
                 norms = norms - parts[-1].float()
         else:
             # the attention does not depend on the origin, the rounding of |k|^2 does; so no gradient flows here
-            origin = k.detach().mean(dim=-2, keepdim=True) if k.size(-2) else 0.0
-            q, k = q - origin, k - origin
+            if k.size(-2):
+                # a key that is not finite must not move the others
+                origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
+                q, k = q - origin, k - origin
             parts = [k.square().sum(dim=-1, keepdim=True)]
         minus_half = q.new_full((), -0.5).expand(*q.shape[:-1], len(parts))
         wide = torch.cat([q, minus_half], dim=-1)
@@ -164,7 +166,13 @@ class Fractional(Attention):
 
 def _for_queries(value: float | Tensor, q: Tensor) -> float | Tensor:
     """Return learned (H,) numbers in the type distances of these queries have."""
-    return value.to(computed_in(q)) if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    if value.device != q.device:
+        raise ValueError(
+            f"the learned alpha or kappa is on {value.device} and q is on {q.device}; move them to the same device"
+        )
+    return value.to(computed_in(q))
 
 
 def _on_matrix(value: float | Tensor, q: Tensor) -> float | Tensor:

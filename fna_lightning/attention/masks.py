@@ -27,38 +27,13 @@ class Visibility:
     offset: int = 0
     bias: Tensor | None = None
 
-    def check(self, q: Tensor, k: Tensor) -> None:
-        """Raise if the restrictions do not fit queries (..., n, d) and keys (..., m, d)."""
-        n, m = q.size(-2), k.size(-2)
+    def check(self, n: int, m: int) -> None:
+        """Raise if the restrictions make no sense for ``n`` queries and ``m`` keys."""
         if self.exclude_self and self.offset + n != m:
             raise ValueError(
                 f"exclude_self needs self-attention (as many keys as queries), got {n} queries and {m} keys; "
                 "leave it off for cross-attention"
             )
-        lead = q.shape[:-2]
-        if lead != k.shape[:-2]:
-            lead = torch.broadcast_shapes(lead, k.shape[:-2])
-        want = (*lead, n, m)
-        if self.bias is not None:
-            if not self.bias.is_floating_point():
-                raise TypeError(
-                    f"bias must be numbers to add to the logits, got {self.bias.dtype}; a boolean one is the mask"
-                )
-            if not _fits(self.bias, want):
-                raise ValueError(
-                    f"bias of shape {tuple(self.bias.shape)} does not broadcast to {want} (batch, heads, queries, keys)"
-                )
-        if self.mask is not None:
-            if self.mask.dtype is not torch.bool:
-                raise TypeError(
-                    f"attn_mask must be boolean (True = may attend), got {self.mask.dtype}; compare it first, e.g. "
-                    "mask > 0"
-                )
-            if not _fits(self.mask, want):
-                raise ValueError(
-                    f"attn_mask of shape {tuple(self.mask.shape)} does not broadcast to {want} (batch, heads, queries, "
-                    "keys); a padding mask (batch, keys) must be passed as mask[:, None, None, :]"
-                )
 
     def rows(self, start: int, stop: int) -> "Visibility":
         """Return the restriction of the queries ``start`` to ``stop``."""
@@ -92,13 +67,6 @@ def restrict(
         mask = finite if mask is None else mask & finite
         bias = bias.masked_fill(~finite, 0.0)
     return Visibility(mask, is_causal, exclude_self, offset, bias)
-
-
-def _fits(given: Tensor, want: tuple[int, ...]) -> bool:
-    try:
-        return torch.broadcast_shapes(given.shape, want) == want
-    except RuntimeError:
-        return False
 
 
 def rows_of(given: Tensor | None, start: int, stop: int) -> Tensor | None:

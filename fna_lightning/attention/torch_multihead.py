@@ -105,12 +105,18 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
             )
         is_self = query is key
         alone = query.dim() == 2
+        if not (query.dim() == key.dim() == value.dim() and query.dim() in (2, 3)):
+            raise ValueError(
+                "query, key and value must all have two axes (one sequence) or three (a batch), got "
+                f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+            )
         if alone:
             query, key, value = (one[None] for one in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = (one.transpose(0, 1) for one in (query, key, value))
         q, k, v = self._heads(query, key, value)
+        _check_masks(key_padding_mask, attn_mask, q, k)
         mask, bias = self._masks(key_padding_mask, attn_mask, q)
         dropout = self.dropout if self.training else 0.0
         out = self.site(q, k, v, mask, bias=bias, dropout=dropout, is_self=is_self)
@@ -136,11 +142,6 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
     def _masks(self, padding: Tensor | None, mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return PyTorch's two masks as one boolean mask (True = may attend) and one bias."""
         if mask is not None and mask.dim() == 3:
-            if mask.size(0) != q.size(0) * self.num_heads:
-                raise ValueError(
-                    f"attn_mask of three axes must be (batch * heads, queries, keys) with "
-                    f"{q.size(0)} * {self.num_heads}, got {tuple(mask.shape)}"
-                )
             mask = mask.unflatten(0, (q.size(0), self.num_heads))
         given = [one for one in (mask, None if padding is None else padding[:, None, None, :]) if one is not None]
         allowed: Tensor | None = None
@@ -151,3 +152,23 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
             else:
                 bias = one if bias is None else bias + one
         return allowed, bias
+
+
+def _check_masks(padding: Tensor | None, mask: Tensor | None, q: Tensor, k: Tensor) -> None:
+    """Raise unless PyTorch's two masks are what their names say; they are joined before the attention sees them."""
+    batch, heads, n, _ = q.shape
+    m = k.size(2)
+    if padding is not None and padding.shape != (k.size(0), m):
+        raise ValueError(f"key_padding_mask must be (batch, keys) with {k.size(0)} and {m}, got {tuple(padding.shape)}")
+    if mask is not None and mask.shape not in ((n, m), (batch * heads, n, m)):
+        raise ValueError(
+            f"attn_mask must be ({n}, {m}), queries and keys, or (batch * heads, {n}, {m}) with {batch} * {heads}, got "
+            f"{tuple(mask.shape)}"
+        )
+    for name, given in (("key_padding_mask", padding), ("attn_mask", mask)):
+        if given is None:
+            continue
+        if given.device != q.device:
+            raise ValueError(f"query is on {q.device} and {name} is on {given.device}; move them to the same device")
+        if given.dtype is not torch.bool and not given.is_floating_point():
+            raise TypeError(f"{name} must be boolean (True = may not attend) or floating-point, got {given.dtype}")

@@ -147,4 +147,6 @@ class Seq2Seq(nn.Module):
     def score_next(self, prefixes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Return the (R, V) log-probabilities of the token after each of the (R, T) ``prefixes``, and the new state."""
         features = self.decoder.step(self.target(prefixes[:, -1:], start=prefixes.size(1) - 1), state)
-        return self.score(features[:, 0]).log_softmax(dim=-1), state
+        scores = self.score(features[:, 0])
+        # in half precision many continuations would have the same log-probability
+        return scores.log_softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)), state

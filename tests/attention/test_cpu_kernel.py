@@ -120,6 +120,28 @@ def test_tokens_near_the_end_of_float32_are_no_nan() -> None:
 
 
 @needs_kernel
+@pytest.mark.parametrize("kappa", [1e-3, 1e-6, 1e-12])
+@pytest.mark.parametrize("d", [8, 33])
+def test_a_gaussian_of_tokens_many_kappa_apart_is_the_nearest_value(d, kappa) -> None:
+    q, k, v = tokens(60, 130, d, 8, scale=30.0)
+    for kind in (Fractional, Spherical):
+        truth = kind(2.0, kappa, kernel="reference")(q.double(), k.double(), v.double())
+        error = (kind(2.0, kappa, kernel="cpu")(q, k, v) - truth).abs().amax(dim=-1)
+        # on the sphere two keys may be at the same distance up to the rounding of the unit vectors
+        assert (error < 1e-5).double().mean() > (0.99 if kind is Spherical else 0.9999)
+
+
+def test_a_kappa_below_the_range_of_the_kernel_is_left_to_the_others() -> None:
+    q, k, v = tokens(5, 6, 8, 8)
+    attention = Fractional(1.2, 1e-20)
+    assert "got 1e-20" in (
+        KERNELS["cpu"].refusal(Call(attention, q, k, v, attention.visibility(q, k, None), 0.0)) or ""
+    )
+    truth = Fractional(1.2, 1e-20, kernel="reference")(q.double(), k.double(), v.double())
+    torch.testing.assert_close(attention(q, k, v).double(), truth, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernel
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_clusters_are_as_exact_as_lone_tokens(kind, scale) -> None:

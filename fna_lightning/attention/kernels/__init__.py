@@ -6,12 +6,14 @@ to what PyTorch has by itself.
 """
 
 import logging
+from dataclasses import replace
 from functools import cache
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from fna_lightning.attention.inputs import check_values, same_type
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.chunked import Chunked
 from fna_lightning.attention.kernels.cpu import Cpu
@@ -64,7 +66,11 @@ def choose(call: Call) -> Kernel:
 
 
 def compute(call: Call) -> Tensor:
-    """Return the output of the call by the kernel it names."""
+    """Return the output of the call by the kernel it names, after the values are checked against queries and keys."""
+    check_values(call.q, call.k, call.v)
+    if call.q.dtype is not call.k.dtype:
+        q, k = same_type(call.q, call.k)
+        call = replace(call, q=q, k=k)
     kernel = choose(call)
     # an attention is named only when its kernel changes: its name takes longer than a small call
     if not torch.compiler.is_compiling() and _last.get(call.attention) != kernel.name:

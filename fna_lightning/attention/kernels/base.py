@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
     from fna_lightning.attention.masks import Visibility
+    from fna_lightning.attention.radial import Radial
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,15 @@ class Call:
     v: Tensor
     seen: Visibility
     dropout: float
+    # functools.cached_property takes a lock, which torch.compile cannot trace
+    _radial: list[Radial | None] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def radial(self) -> Radial | None:
+        """The attention as a function of a distance, for these queries; None if it is no such function."""
+        if not self._radial:
+            self._radial.append(self.attention.radial(self.q))
+        return self._radial[0]
 
 
 class Kernel(ABC):

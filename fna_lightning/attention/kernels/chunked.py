@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
+from fna_lightning.attention.autocast import autocast_type, with_autocast_type
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.masks import rows_of
 
@@ -79,8 +80,9 @@ class _Blocks(torch.autograd.Function):
         assert k is not None
         ctx.function, ctx.call, ctx.names = function, call, names
         ctx.random = _random_state(q.device) if call.dropout else None
+        ctx.rounded = autocast_type(q.device)
         ctx.save_for_backward(*tensors)
-        batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v) if x is not None))
         # one place for all blocks: kept one by one they would pin the heap around the memory of each
         if v is None:
             out = q.new_empty(*batch, q.size(-2), 1, dtype=torch.promote_types(q.dtype, torch.float32))
@@ -97,7 +99,9 @@ class _Blocks(torch.autograd.Function):
         tensors = ctx.saved_tensors  # queries, keys, values, density, bias, learned ones
         places = [place for place, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         grads = {place: torch.zeros_like(tensors[place]) for place in places}
-        with _same_random(ctx.random, upstream.device), torch.enable_grad():
+        device = upstream.device
+        # the backward pass usually runs outside the autocast of the forward pass
+        with _same_random(ctx.random, device), with_autocast_type(ctx.rounded, device), torch.enable_grad():
             for start, stop in query_blocks(*tensors[:2]):
                 parts = [_part(x, place, start, stop) for place, x in enumerate(tensors)]
                 parts = [None if x is None else x.detach().requires_grad_(i in places) for i, x in enumerate(parts)]

@@ -13,6 +13,7 @@ from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.cpu_op import radial_attention
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+LEAST_KAPPA = 1e-12
 
 
 class Cpu(Kernel):
@@ -34,12 +35,19 @@ class Cpu(Kernel):
         for tensor in (call.q, call.k, call.v):
             if tensor.dtype not in DTYPES:
                 return f"it computes in float32, got {tensor.dtype}"
-        if call.attention.radial(call.q) is None:
+        if not call.q.shape[-1]:
+            return "it takes tokens of width 1 at least, got width 0"
+        radial = call.radial
+        if radial is None:
             return f"{call.attention} is not a function of a distance"
+        if isinstance(radial.kappa, float) and radial.kappa < LEAST_KAPPA:
+            return (
+                f"squared distances in units of kappa leave float32 if kappa is below {LEAST_KAPPA}, got {radial.kappa}"
+            )
         return None
 
     def run(self, call: Call) -> Tensor:
-        radial = call.attention.radial(call.q)
+        radial = call.radial
         assert radial is not None, "refusal() comes first"
         q, k, v = call.q.float(), call.k.float(), call.v.float()
         if radial.sphere:
@@ -86,5 +94,7 @@ def _two_axes(x: Tensor) -> Tensor:
 
 def _per_head(value: float | Tensor, heads: int) -> Tensor:
     if isinstance(value, Tensor):
+        if value.numel() not in (1, heads):
+            raise ValueError(f"this attention has parameters of {value.numel()} heads and was given {heads} heads")
         return value.to(torch.float32).expand(heads).contiguous()
     return torch.full((heads,), value, dtype=torch.float32)

@@ -33,6 +33,90 @@ LIBRARY.define(
 )
 
 
+# Limits of what the C code is given: tokens, numbers of a head's keys and values, and place of the first query. Below
+# them no size it computes leaves 64 bits. (A key expanded over a billion places takes no memory; a packed copy would.)
+LARGEST_AXIS, LARGEST_HEAD, LARGEST_OFFSET = 1 << 31, 1 << 40, 1 << 62
+
+
+def _check_tensors(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kappa: Tensor, exponent: Tensor
+) -> tuple[int, int, int]:
+    """Return n, m and the width of a key and its value; raise unless shapes, types and devices are the operator's.
+
+    The operator can be called directly and from a compiled graph, so it relies on no check before it.
+    """
+    if not (q.dim() == k.dim() == v.dim() == 4):
+        raise ValueError(f"q, k and v must be (batch, head, token, width), got {_shapes(q, k, v)}")
+    b, h, n, d = q.shape
+    v_batch, v_heads, m, width = v.shape
+    if k.shape != (b, h, m, d) or v_batch != b or v_heads != h:
+        raise ValueError(
+            f"k must be (batch, head, m, d) and v (batch, head, m, d_v) where q is (batch, head, n, d), got "
+            f"{_shapes(q, k, v)}"
+        )
+    if not (kappa.shape == exponent.shape == (h,)):
+        raise ValueError(
+            f"kappa and exponent must have one number for each of {h} heads, got {_shapes(kappa, exponent)}"
+        )
+    # written out: loops over the tensors would take a tenth of a small call
+    floats = q.dtype is k.dtype is v.dtype is kappa.dtype is exponent.dtype is torch.float32
+    if not (floats and q.device == k.device == v.device == kappa.device == exponent.device):
+        raise _not_alike(q, k, v, kappa, exponent)
+    if mask is not None:
+        if mask.dtype is not torch.bool or mask.device != q.device:
+            raise TypeError(f"mask must be torch.bool on {q.device}, got {mask.dtype} on {mask.device}")
+        full = (m, n, h, b)
+        if mask.dim() > 4 or any(size not in (1, most) for size, most in zip(reversed(mask.shape), full, strict=False)):
+            raise ValueError(f"mask of shape {tuple(mask.shape)} does not broadcast to {(b, h, n, m)}")
+    return n, m, d + width
+
+
+def _check_results(grad: Tensor, q: Tensor, v: Tensor, out: Tensor, stats: Tensor) -> None:
+    """Raise unless the gradient and what the forward pass returned fit the checked queries and values."""
+    b, h, n, _ = q.shape
+    if not (grad.shape == out.shape == (b, h, n, v.size(3))) or stats.shape != (b, h, n, 2):
+        raise ValueError(
+            f"grad and out must be (batch, head, n, d_v) and stats (batch, head, n, 2) where q and v are "
+            f"{_shapes(q, v)}, got {_shapes(grad, out, stats)}"
+        )
+    floats = grad.dtype is out.dtype is stats.dtype is torch.float32
+    if not (floats and q.device == grad.device == out.device == stats.device):
+        raise _not_alike(q, grad, out, stats)
+
+
+def _not_alike(*tensors: Tensor) -> Exception:
+    """Return the error for tensors that are not all float32 on one device."""
+    first, *others = tensors
+    for other in others:
+        if other.device != first.device:
+            return ValueError(f"all tensors must be on one device, got {first.device} and {other.device}")
+    wrong = next(tensor.dtype for tensor in tensors if tensor.dtype is not torch.float32)
+    return TypeError(f"all tensors but the mask must be torch.float32, got {wrong}")
+
+
+def _check_numbers(q: Tensor, n: int, m: int, width: int, offset: int, dropout: float) -> None:
+    """Raise unless the C code can count in its own integers, in memory it can reach."""
+    if not q.is_cpu:
+        raise ValueError(f"this operator reads memory of the processor, the tensors are on {q.device}")
+    if n >= LARGEST_AXIS or m >= LARGEST_AXIS or m * width >= LARGEST_HEAD:
+        raise ValueError(
+            f"{n} queries and {m} keys with values of {width} numbers together are too many for the C kernel, which "
+            f"takes fewer than {LARGEST_AXIS} tokens and {LARGEST_HEAD} numbers a head; use kernel='chunked'"
+        )
+    if not (-LARGEST_OFFSET <= offset <= LARGEST_OFFSET and 0.0 <= dropout < 1.0):
+        raise ValueError(f"offset must lie in [-2**62, 2**62] and dropout in [0, 1), got {offset} and {dropout}")
+
+
+def _check_width(q: Tensor) -> None:
+    """Raise if tokens have no coordinates: all distances are 0 then, which is not what the zeros returned here mean."""
+    if not q.size(-1):
+        raise ValueError(f"the C kernel takes tokens of width 1 at least, got q of shape {_shapes(q)}")
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
 def _row_major(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
@@ -51,7 +135,7 @@ def _empty_like(x: Tensor, width: int) -> Tensor:
 
 def _empty_grads(q: Tensor, k: Tensor, v: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv = (_empty_like(x, x.size(-1)) for x in (q, k, v))
-    return dq, dk, dv, torch.empty_like(kappa), torch.empty_like(kappa)
+    return dq, dk, dv, torch.zeros_like(kappa), torch.zeros_like(kappa)
 
 
 def _args(q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, kappa: Tensor, exponent: Tensor) -> c.Args:
@@ -92,10 +176,14 @@ def _forward(
     seed: Tensor | None,
     *settings: Any,
 ) -> tuple[Tensor, Tensor]:
+    n, m, width = _check_tensors(q, k, v, mask, kappa, exponent)
+    _check_numbers(q, n, m, width, settings[4], settings[5])
     out, stats = _empty_out(q, k, v)
     if not (q.numel() and k.size(-2) and v.numel()):
+        _check_width(q)
         return out.zero_(), stats.zero_()
     q, k, v = _row_major(q), _row_major(k), _row_major(v)
+    kappa, exponent = kappa.contiguous(), exponent.contiguous()
     args = _args(q, k, v, out, stats, kappa, exponent)
     _restrict(args, mask, seed, *settings)
     c.run("fna_forward", args)
@@ -116,12 +204,17 @@ def _backward(
     *settings: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     *restrictions, learned = settings
+    n, m, width = _check_tensors(q, k, v, mask, kappa, exponent)
+    _check_results(grad, q, v, out, stats)
+    _check_numbers(q, n, m, width, settings[4], settings[5])
     grads = _empty_grads(q, k, v, kappa)
     if not (q.numel() and k.size(-2) and v.numel()):
+        _check_width(q)
         for empty in grads:
             empty.zero_()
         return grads
     q, k, v, grad, out = (_row_major(x) for x in (q, k, v, grad, out))
+    kappa, exponent, stats = kappa.contiguous(), exponent.contiguous(), stats.contiguous()
     args = _args(q, k, v, out, stats, kappa, exponent)
     _restrict(args, mask, seed, *restrictions)
     args.grad_out, args.grad_q, args.grad_k, args.grad_v = (c.view(x) for x in (grad, *grads[:3]))
@@ -185,17 +278,38 @@ def radial_attention(*inputs: Any) -> Tensor:
     return _forward(*inputs)[0]
 
 
+def _fake_forward(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kappa: Tensor, exponent: Tensor, *_: Any
+) -> tuple[Tensor, Tensor]:
+    _check_tensors(q, k, v, mask, kappa, exponent)
+    return _empty_out(q, k, v)
+
+
+def _fake_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    kappa: Tensor,
+    exponent: Tensor,
+    seed: Tensor | None,
+    out: Tensor,
+    stats: Tensor,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    _check_tensors(q, k, v, mask, kappa, exponent)
+    _check_results(grad, q, v, out, stats)
+    return _empty_grads(q, k, v, kappa)
+
+
 def _no_second_derivative(ctx: Any, *_: Tensor) -> None:
     raise NotImplementedError(NO_SECOND_DERIVATIVE)
 
 
 LIBRARY.impl("radial_attention", _forward, "CPU")
 LIBRARY.impl("radial_attention_backward", _backward, "CPU")
-torch.library.register_fake("fna_lightning::radial_attention", lambda q, k, v, *_: _empty_out(q, k, v), lib=LIBRARY)
-torch.library.register_fake(
-    "fna_lightning::radial_attention_backward",
-    lambda grad, q, k, v, mask, kappa, *_: _empty_grads(q, k, v, kappa),
-    lib=LIBRARY,
-)
+torch.library.register_fake("fna_lightning::radial_attention", _fake_forward, lib=LIBRARY)
+torch.library.register_fake("fna_lightning::radial_attention_backward", _fake_backward, lib=LIBRARY)
 torch.library.register_autograd("fna_lightning::radial_attention", _op_derivative, setup_context=_save, lib=LIBRARY)
 torch.library.register_autograd("fna_lightning::radial_attention_backward", _no_second_derivative, lib=LIBRARY)

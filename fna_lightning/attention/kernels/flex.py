@@ -52,7 +52,7 @@ class Flex(Kernel):
             return f"FlexAttention has no dropout, got {call.dropout}"
         if call.q.dtype not in DTYPES:
             return f"it computes in float32 or bfloat16, got {call.q.dtype}"
-        radial = call.attention.radial(call.q)
+        radial = call.radial
         if radial is None:
             return f"{call.attention} is not a function of a distance"
         if any(isinstance(x, Tensor) and x.requires_grad for x in (radial.kappa, radial.exponent)):
@@ -70,7 +70,7 @@ def _compiled() -> Callable[..., Tensor]:
 
 def attend(call: Call, flex: Callable[..., Tensor]) -> Tensor:
     """Return the output of the call by ``flex``: FlexAttention, compiled or not."""
-    radial = call.attention.radial(call.q)
+    radial = call.radial
     assert radial is not None, "refusal() comes first"
     lead = torch.broadcast_shapes(call.q.shape[:-2], call.k.shape[:-2], call.v.shape[:-2])
     q, k, v = (_four_axes(x.expand(*lead, *x.shape[-2:])) for x in (call.q, call.k, call.v))
@@ -81,7 +81,7 @@ def attend(call: Call, flex: Callable[..., Tensor]) -> Tensor:
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
     if dtype == torch.float32 and k.size(-2):
         # the attention does not depend on the origin, the rounding does; so no gradient flows here
-        origin = k.detach().mean(dim=-2, keepdim=True)
+        origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
         q, k = q - origin, k - origin
     q_norm, k_norm = (x.float().square().sum(dim=-1, keepdim=True) for x in (q, k))
     q_parts, k_parts = _parts(q_norm, dtype), _parts(k_norm, dtype)

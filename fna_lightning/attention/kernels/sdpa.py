@@ -4,9 +4,14 @@ That is dot-product attention itself, uniform attention, and the Gaussian (alpha
 Forward and backward then run in the flash or memory-efficient kernels, without an (n, m) matrix.
 """
 
+from contextlib import nullcontext
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fna_lightning.attention.autocast import with_autocast_type
+from fna_lightning.attention.kappa import computed_in
 from fna_lightning.attention.kernels.base import Call, Kernel
 
 
@@ -42,7 +47,13 @@ class Sdpa(Kernel):
         if mask is not None:
             # SDPA wants the batch axes of a mask spelled out
             mask = mask.expand(*[1] * (q.dim() - mask.dim()), *mask.shape)
-        out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=causal, dropout_p=call.dropout, scale=scale
-        )
-        return out[..., : call.v.size(-1)].to(call.v.dtype)
+        # autocast would round the coordinates the form has added, and the norms among them leave the range of float16
+        with nullcontext() if q is call.q else with_autocast_type(None, q.device):
+            out = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=causal, dropout_p=call.dropout, scale=scale
+            )
+        out = out[..., : call.v.size(-1)].to(call.v.dtype)
+        if mask is None and q.device.type == "cpu" and not torch.compiler.is_exporting():
+            # without a mask PyTorch's kernel for the processor returns 0 for a query that is not finite, not NaN
+            out = out + (0.0 * call.q.detach().sum(dim=-1, keepdim=True, dtype=computed_in(q))).to(out.dtype)
+        return out

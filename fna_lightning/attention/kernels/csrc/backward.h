@@ -63,7 +63,7 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
     /* any constant may be added, the gradients of a row sum to 0: that of the reference makes the terms small */
     float reference = w->reference[i];
-    float usual = a->gaussian ? reference / -LOG2_E : 1.0f - exp2f(reference / it->law.exponent);
+    float usual = a->gaussian ? squared_hops_at(reference, it->law, a->sphere) : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = distance(squared, it->law, a->sphere, &slope);
@@ -98,6 +98,7 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
         int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
         int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
+        if (!it->all_finite && w->seen.per_row) hide_not_finite(it, j0, cols, w->seen.lanes, &sees);
         weigh(w->s + i * BK, NULL, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
               w->reference[i]);
         if (a->dropout > 0.0f) {
@@ -151,6 +152,7 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
     for (int64_t j0 = 0; j0 < end; j0 += BK) {
         int64_t cols = at_most(BK, it->keys - j0), real = at_most(cols, a->m - j0);
         int view = look(a, it, i0, count, j0, cols, &w->seen);
+        if (!it->all_finite && !w->seen.per_row) hide_not_finite(it, j0, cols, w->seen.lanes, &view);
         if (view == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
         multiply((operands){w->grad_out, it->dvp, 1, it->vt + j0 * a->dv, BK, w->g, BK}, padded, cols, a->dv);

@@ -24,13 +24,16 @@ INLINE vf drop_factor(vu at, uint64_t key, int32_t threshold, float scale) {
     return keep((vi)((vi)(x >> 1) >= threshold), all(scale));
 }
 
-INLINE int32_t drop_threshold(float dropout) { return (int32_t)(dropout * 2147483648.0f); }
+/* A share just below 1 is 1 in float32, which has neither a threshold nor a scale. */
+INLINE float drop_share(float dropout) { return dropout < 0x1.fffffep-1f ? dropout : 0x1.fffffep-1f; }
+INLINE int32_t drop_threshold(float dropout) { return (int32_t)(drop_share(dropout) * 2147483648.0f); }
+INLINE float drop_scale(float dropout) { return 1.0f / (1.0f - drop_share(dropout)); }
 
 /* Writes to `factors` what the weights of a row are multiplied by: 0 or 1 / (1 - dropout). */
 static void drop_factors(const fna_args *a, int64_t index, int64_t i, int64_t j0, int64_t cols, float *factors) {
     uint64_t key = mix(mix(a->seed ^ mix((uint64_t)index)) + (uint64_t)i);
     int32_t threshold = drop_threshold(a->dropout);
-    float scale = 1.0f / (1.0f - a->dropout);
+    float scale = drop_scale(a->dropout);
     vu lane = lane_numbers();
     for (int64_t j = 0; j < cols; j += VL)
         store(factors + j, drop_factor(lane + (uint32_t)(j0 + j), key, threshold, scale));

@@ -15,7 +15,7 @@ static void drop_stretches(void *context) {
     stretches *work = context;
     const fna_dropout_args *a = work->args;
     int32_t threshold = drop_threshold(a->dropout);
-    float scale = 1.0f / (1.0f - a->dropout);
+    float scale = drop_scale(a->dropout);
     vu lane = lane_numbers();
     for (;;) {
         int64_t stretch = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED), start = stretch * STRETCH;

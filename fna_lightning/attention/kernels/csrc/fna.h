@@ -21,7 +21,7 @@ typedef struct {
     int64_t batches, heads, n, m, d, dv;
     fna_tensor q, k, v, out, grad_out, grad_q, grad_k, grad_v;
     fna_mask mask;
-    float *stats;          /* (batches, heads, n, 2): the reference logit of a row, 1 / its sum of weights */
+    float *stats;          /* (batches, heads, n, 2): the reference of a row, 1 / its sum of weights */
     const float *kappa;    /* (heads) */
     const float *exponent; /* (heads); unread by the Gaussian */
     double *grad_kappa;    /* (batches, heads), or NULL */

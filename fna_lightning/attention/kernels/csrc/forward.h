@@ -15,9 +15,10 @@
 #define LAG 30.0f
 
 typedef struct {
-    float reference; /* log2 C the weights are relative to */
+    float reference; /* what the weights are relative to, see `reference_at` */
     float bound;     /* a squared distance below this moves it */
     int started;
+    int met;         /* kinds of the keys it has seen */
 } row_state;
 
 /* the least squared distance of a row that sees nothing nearer */
@@ -57,14 +58,14 @@ INLINE void refer(const head *it, forward_space *w, int64_t count, const int gau
     for (int64_t i = 0; i < count; i += VL) {
         vf least = load(w->least + i);
         if (!any_less(least, all(UNSEEN))) continue;
-        vf moved[1] = {least};
-        log2_kernel(moved, it->law, gaussian, sphere, all(0.0f), 1);
+        vf moved = reference_at(least, it->law, gaussian, sphere);
         for (int64_t l = 0; l < at_most(VL, count - i); l++) {
             row_state *row = w->rows + i + l;
             if (!(least[l] < UNSEEN)) continue;
             if (row->started)
-                rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL, exp2f(row->reference - moved[0][l]));
-            row->reference = moved[0][l];
+                rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL,
+                        moved_factor(row->reference, moved[l], it->law, gaussian, sphere));
+            row->reference = moved[l];
             row->started = 1;
             row->bound = gaussian ? least[l] - w->slack : least[l] * w->slack;
         }
@@ -77,6 +78,10 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
     for (int64_t i = 0; i < count; i++) {
         int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
         w->sees[i] = per_row ? fill(a, it, i0 + i, j0, cols, lanes) : view;
+        if (it->all_finite)
+            w->rows[i].met |= w->sees[i] == NONE ? 0 : FINITE;
+        else if (per_row)
+            w->rows[i].met |= hide_not_finite(it, j0, cols, lanes, &w->sees[i]);
         const float *q = it->q + (i0 + i) * a->q.row;
         if (fine)
             finish_row_finely(a, it, q, w->norms[i], w->split.first[i], w->split.second[i], j0, cols, w->s + i * BK,
@@ -112,6 +117,14 @@ static void forward_block_any(const fna_args *a, const head *it, forward_space *
     else forward_block(a, it, w, i0, count, j0, cols, view, 0, 0, 0);
 }
 
+/* Whether a row has no value: it saw a key that is not a number, or keys of which none has a weight, or is none itself. */
+INLINE int undefined(const fna_args *a, const head *it, const forward_space *w, int64_t i0, int64_t i, float sum) {
+    int met = w->rows[i].met;
+    if (met == FINITE && sum > 0.0f && w->norms[i] <= FLT_MAX) return 0;
+    if (!met) return 0;
+    return (met & NOT_A_NUMBER) || !(sum > 0.0f) || kind_of(it->q + (i0 + i) * a->q.row, a->d) != FINITE;
+}
+
 static void forward_queries(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count) {
     int64_t padded = up(count, ROWS), end = last_key(a, i0, count);
     pack_queries(a, it, i0, count, padded, w->queries, w->norms, &w->split);
@@ -121,6 +134,10 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
     for (int64_t j0 = 0; j0 < end; j0 += BK) {
         int64_t cols = at_most(BK, it->keys - j0);
         int view = look(a, it, i0, count, j0, cols, &w->seen);
+        if (!it->all_finite && !w->seen.per_row) {
+            int met = hide_not_finite(it, j0, cols, w->seen.lanes, &view);
+            for (int64_t i = 0; i < count; i++) w->rows[i].met |= met;
+        }
         if (view == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
         forward_block_any(a, it, w, i0, count, j0, cols, view);
@@ -132,6 +149,7 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
     float *to = a->out.data + it->b * a->out.batch + it->h * a->out.head + i0 * a->out.row;
     for (int64_t i = 0; i < count; i++, to += a->out.row) {
         float sum = sum_lanes(load(w->sums + i * VL)), inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        if (undefined(a, it, w, i0, i, sum)) inverse = NAN;
         stats[2 * i] = w->rows[i].reference;
         stats[2 * i + 1] = inverse;
         scale_row(to, w->out + i * it->dvp, inverse, a->dv);

@@ -2,6 +2,7 @@
 #ifndef FNA_HEAD_H
 #define FNA_HEAD_H
 
+#include <float.h>
 #include <stdlib.h>
 
 #include "fna.h"
@@ -28,6 +29,10 @@
 INLINE int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 INLINE int64_t at_most(int64_t x, int64_t bound) { return x < bound ? x : bound; }
 
+/* What a key is. One that is not a number makes the rows that see it NaN; an infinite one is infinitely far, so its weight
+ * is 0. Both are hidden from the loops, which would round them to something finite. */
+enum { FINITE = 1, INFINITE = 2, NOT_A_NUMBER = 4 };
+
 /* Numbers in two parts: sums of two first parts are exact, so no digit is lost before the products are added. */
 typedef struct {
     float *first, *second;
@@ -41,7 +46,9 @@ typedef struct {
     int64_t b, h, keys, blocks; /* keys: m padded to VL */
     int64_t dp, dvp;         /* widths padded to VL */
     const float *q, *k, *v;
-    float *center, *norms;   /* (d) mean key; (keys) centred squared norms */
+    int32_t *kinds;          /* (keys) FINITE, INFINITE or NOT_A_NUMBER; written only if some key is not finite */
+    int all_finite;          /* whether every key is */
+    float *center, *norms;   /* (d) mean of the finite keys; (keys) centred squared norms */
     parts key_norms;         /* (keys) and in two parts, if fine */
     float grid;              /* x + grid - grid is the first part of x */
     float *kt, *padded;      /* (blocks, d, BK); (m, dvp): see `values_as_they_are` */
@@ -66,6 +73,40 @@ INLINE float squared_gap(const float *a, const float *b, int64_t d, float sign) 
     return total;
 }
 
+INLINE int kind_of(const float *x, int64_t d) {
+    int kind = FINITE;
+    for (int64_t c = 0; c < d; c++) {
+        if (x[c] != x[c]) return NOT_A_NUMBER;
+        if (!(fabsf(x[c]) <= FLT_MAX)) kind = INFINITE;
+    }
+    return kind;
+}
+
+/* The mean key was not finite: finds the keys that are not, and takes the mean of the others. */
+static void sort_keys(const fna_args *a, head *it) {
+    int64_t count = 0;
+    for (int64_t j = 0; j < it->keys; j++) {
+        it->kinds[j] = j < a->m ? kind_of(it->k + j * a->k.row, a->d) : FINITE;
+        count += j < a->m && it->kinds[j] == FINITE;
+    }
+    it->all_finite = count == a->m;
+    memset(it->center, 0, sizeof(float) * (size_t)a->d);
+    for (int64_t j = 0; j < a->m; j++)
+        if (it->kinds[j] == FINITE)
+            /* divided before they are added: the sum of large keys may have been what was not finite */
+            for (int64_t c = 0; c < a->d; c++) it->center[c] += it->k[j * a->k.row + c] / (float)count;
+}
+
+/* Puts the keys that are not finite, which nobody sees, at the mean key of a packed head. */
+static void replace_keys(const fna_args *a, const head *it, int backward) {
+    for (int64_t j = 0; j < a->m; j++) {
+        if (it->kinds[j] == FINITE) continue;
+        float *column = it->kt + j / BK * a->d * BK + j % BK;
+        for (int64_t c = 0; c < a->d; c++) column[c * BK] = it->direct ? it->center[c] : 0.0f;
+        if (backward) memset(it->rows + j * it->dp, 0, sizeof(float) * (size_t)it->dp);
+    }
+}
+
 /* Looks at a few pairs and decides how the distances of a head are taken: directly, if so many are close that exact
  * differences are cheaper than repairing them one by one. */
 static void survey(const fna_args *a, head *it, int backward) {
@@ -77,8 +118,8 @@ static void survey(const fna_args *a, head *it, int backward) {
     for (int64_t t = 0; t < at_most(a->n * a->m / 256, 64); t++) {
         const float *q = it->q + (t * 7919 % a->n) * a->q.row, *k = it->k + (t * 104729 % a->m) * a->k.row;
         float gap = squared_gap(q, k, a->d, 1.0f);
-        /* a token and itself say nothing about the others */
-        if (gap == 0.0f) continue;
+        /* a token and itself say nothing about the others, nor does one that is not finite */
+        if (!(gap > 0.0f && gap <= FLT_MAX)) continue;
         pairs++;
         total += gap;
         close += gap < CLOSE * (squared_gap(q, it->center, a->d, 1.0f) + squared_gap(k, it->center, a->d, 1.0f));
@@ -171,11 +212,16 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     memset(it->center, 0, sizeof(float) * (size_t)a->d);
     for (int64_t j = 0; j < a->m; j++) add_row(it->center, it->k + j * a->k.row, a->d);
     scale_row(it->center, it->center, 1.0f / (float)a->m, a->d);
+    it->all_finite = 1;
+    /* one key that is not finite is enough for a mean that is not */
+    if (kind_of(it->center, a->d) != FINITE) sort_keys(a, it);
     survey(a, it, backward);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
     float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
     it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale, 2.0f * sqrtf(TINY * scale)};
     transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
+    if (backward) pad_rows(it->rows, it->dp, it->k, a->k.row, a->m, a->d, it->center);
+    if (!it->all_finite) replace_keys(a, it, backward);
     block_norms(it, a->d);
     if (it->fine) split_norms(it);
     if (!backward) {
@@ -185,7 +231,6 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
         it->values = it->padded, it->value_row = it->dvp;
         return;
     }
-    pad_rows(it->rows, it->dp, it->k, a->k.row, a->m, a->d, it->center);
     transpose_blocks(it->vt, it->v, a->v.row, a->m, a->dv, NULL);
 }
 
@@ -259,6 +304,7 @@ static void repair(const fna_args *a, const head *it, const float *q, float norm
         if (!near && !(a->sphere && any_less(all(ANTIPODE), x))) continue;
         for (int64_t j = start; j < at_most(start + VL, real); j++) {
             const float *k = it->k + (j0 + j) * a->k.row;
+            if (!it->all_finite && it->kinds[j0 + j] != FINITE) continue;
             if (!it->direct && s[j] < CLOSE * (norm + norms[j])) {
                 s[j] = it->unit * squared_gap(q, k, a->d, 1.0f) + TINY;
                 if (low) low[j] = 0.0f;

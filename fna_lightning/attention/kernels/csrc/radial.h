@@ -15,6 +15,8 @@
 #define LN_2 0.693147181f
 /* 2^-100 is nothing beside the row's reference weight 1, and no product of it is a slow denormal */
 #define FLOOR -100.0f
+/* more than a reference may lag behind, see forward.h */
+#define CEILING 40.0f
 
 typedef struct {
     float kappa, per_kappa, exponent;
@@ -93,14 +95,39 @@ INLINE vf distance(vf s, law it, const int sphere, vf *slope) {
     return choose(far, 3.14159265f - angle, angle) * it.per_kappa;
 }
 
-/* s = log2 C at the squared distance s, + rest. */
+/* s = log2 C at the squared distance s, less that of a row's reference; `rest` is minus the reference, see `reference_at`. */
 INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf rest, const int u) {
     vf slope;
     if (!gaussian || sphere) EACH s[i] = distance(s[i], it, sphere, &slope);
     if (!gaussian)
         scaled_log2_1p(s, NULL, -it.exponent, rest, u);
     else
-        EACH s[i] = (sphere ? s[i] * s[i] : s[i] * it.scale) * -LOG2_E + rest;
+        EACH {
+            s[i] = (s[i] + rest) * (sphere ? (s[i] - rest) * -LOG2_E : all(it.scale * -LOG2_E));
+            /* an angle of many kappa is rounded by more than exp2_bounded can take */
+            if (sphere) s[i] = vmin(s[i], all(CEILING));
+        }
+}
+
+/* The reference of a row whose nearest key is at the squared distance s: log2 C there. For the Gaussian it is s itself, on
+ * the sphere z: the logarithms of keys many kappa away are so large that their difference would be nothing but rounding,
+ * so the difference is taken before. */
+INLINE vf reference_at(vf s, law it, const int gaussian, const int sphere) {
+    vf value[1] = {s}, slope;
+    if (gaussian) return sphere ? distance(s, it, sphere, &slope) : s;
+    log2_kernel(value, it, gaussian, sphere, all(0.0f), 1);
+    return value[0];
+}
+
+/* z^2 at a Gaussian's reference. */
+INLINE float squared_hops_at(float reference, law it, const int sphere) {
+    return sphere ? reference * reference : reference * it.scale;
+}
+
+/* What the weights of a row are multiplied by when its reference moves. */
+INLINE float moved_factor(float before, float after, law it, const int gaussian, const int sphere) {
+    if (!gaussian) return exp2f(before - after);
+    return exp2f((after - before) * (sphere ? after + before : it.scale) * LOG2_E);
 }
 
 #endif

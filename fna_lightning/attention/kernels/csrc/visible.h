@@ -44,13 +44,27 @@ static int fill(const fna_args *a, const head *it, int64_t i, int64_t j0, int64_
     return seen == 0 ? NONE : seen == cols ? EVERY : SOME;
 }
 
+/* Hides the keys of a block that are not finite from `lanes`, and corrects `sees`; returns the kinds of keys in sight. */
+static int hide_not_finite(const head *it, int64_t j0, int64_t cols, int32_t *lanes, int *sees) {
+    int met = 0;
+    int64_t seen = 0;
+    for (int64_t j = 0; j < cols; j++) {
+        if (!lanes[j]) continue;
+        met |= it->kinds[j0 + j];
+        if (it->kinds[j0 + j] != FINITE) lanes[j] = 0;
+        seen -= lanes[j];
+    }
+    *sees = seen == 0 ? NONE : seen == cols ? EVERY : SOME;
+    return met;
+}
+
 /* What the queries i0 .. i0 + count see of a block; if that differs from row to row, `per_row` is set. */
 INLINE int look(const fna_args *a, const head *it, int64_t i0, int64_t count, int64_t j0, int64_t cols, visible *seen) {
     int64_t first = i0 + a->offset, last = first + count - 1;
     int crossed = (a->causal && j0 + cols - 1 > first) || (a->exclude_self && first < j0 + cols && last >= j0);
     seen->per_row = crossed || (a->mask.data && a->mask.row != 0);
     if (seen->per_row) return SOME;
-    if (!a->mask.data && j0 + cols <= a->m) return EVERY;
+    if (it->all_finite && !a->mask.data && j0 + cols <= a->m) return EVERY;
     return fill(a, it, i0, j0, cols, seen->lanes);
 }
 

@@ -46,9 +46,9 @@ typedef struct {
 } arena;
 
 static float *take(arena *space, int64_t floats) {
-    float *at = (float *)(space->base + space->used);
+    float *at = space->base ? (float *)(space->base + space->used) : NULL;
     space->used += (sizeof(float) * (size_t)floats + 63) / 64 * 64;
-    return space->base ? at : NULL;
+    return at;
 }
 
 static int reserve(arena *space) {
@@ -63,6 +63,7 @@ static void release(arena *space) { free(space->raw); }
 static void head_space(arena *space, const fna_args *a, head *it, int backward) {
     it->keys = up(a->m, VL), it->blocks = up(a->m, BK) / BK;
     it->dp = up(a->d, VL), it->dvp = up(a->dv, VL);
+    it->kinds = (int32_t *)take(space, it->keys);
     it->center = take(space, a->d);
     it->norms = take(space, it->keys);
     it->kt = take(space, it->blocks * a->d * BK);

@@ -1,0 +1,125 @@
+"""Checks of the tensors of one attention call, before any kernel reads them.
+
+A kernel in C follows pointers and strides and cannot notice a wrong length, and some of PyTorch's own kernels ignore
+one as well. So every call is checked here once, whatever computes it.
+"""
+
+import torch
+from torch import Tensor
+
+from fna_lightning.attention.autocast import autocast_type
+
+# places are computed in 64-bit integers, with room for sums
+LARGEST_OFFSET = 1 << 62
+
+
+def check_queries_and_keys(
+    q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Tensor | None = None, offset: int = 0
+) -> None:
+    """Raise unless (..., n, d) queries, (..., m, d) keys and what restricts them fit each other.
+
+    Raises:
+        ValueError: if shapes or devices differ.
+        TypeError: if a number type is not allowed, or queries and keys have different ones without autocast.
+    """
+    q_shape, k_shape = q.shape, k.shape
+    if len(q_shape) < 2 or len(k_shape) < 2:
+        raise ValueError(f"q and k must be (..., tokens, width), got {tuple(q_shape)} and {tuple(k_shape)}")
+    if q.device != k.device:
+        raise ValueError(_different_devices("q", q, "k", k))
+    if q.dtype is not k.dtype:
+        _check_mixed_types("q", q, "k", k)
+    if not q.is_floating_point():
+        raise TypeError(f"q and k must be floating-point tensors, got {q.dtype}; convert them with .float()")
+    if q_shape[-1] != k_shape[-1]:
+        raise ValueError(
+            f"queries and keys must have the same width, got {q_shape[-1]} and {k_shape[-1]}: q is {tuple(q_shape)}, "
+            f"k is {tuple(k_shape)}"
+        )
+    # equal shapes need no second look, and slices of a shape are slow
+    if q_shape != k_shape and q_shape[:-2] != k_shape[:-2]:
+        _broadcast("q", q_shape[:-2], "k", k_shape[:-2])
+    if offset and not -LARGEST_OFFSET <= offset <= LARGEST_OFFSET:
+        raise ValueError(f"offset must lie between -2**62 and 2**62, got {offset}")
+    if mask is None and bias is None:
+        return
+    lead = q_shape[:-2] if q_shape[:-2] == k_shape[:-2] else torch.broadcast_shapes(q_shape[:-2], k_shape[:-2])
+    want = (*lead, q_shape[-2], k_shape[-2])
+    if mask is not None:
+        if mask.dtype is not torch.bool:
+            raise TypeError(
+                f"attn_mask must be boolean (True = may attend), got {mask.dtype}; compare it first, e.g. mask > 0"
+            )
+        _check_matrix("attn_mask", mask, q, want)
+    if bias is not None:
+        if not bias.is_floating_point():
+            raise TypeError(f"bias must be numbers to add to the logits, got {bias.dtype}; a boolean one is the mask")
+        _check_matrix("bias", bias, q, want)
+
+
+def check_values(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise unless (..., m, d_v) values fit checked queries and keys; their width is free."""
+    k_shape, v_shape = k.shape, v.shape
+    if k_shape != v_shape:
+        if len(v_shape) < 2:
+            raise ValueError(f"v must be (..., tokens, width), got {tuple(v_shape)}")
+        if k_shape[-2] != v_shape[-2]:
+            raise ValueError(
+                f"k has {k_shape[-2]} keys and v has {v_shape[-2]} values; they must have the same length: k is "
+                f"{tuple(k_shape)}, v is {tuple(v_shape)}"
+            )
+        if k_shape[:-2] != v_shape[:-2]:
+            _broadcast("q and k", torch.broadcast_shapes(q.shape[:-2], k_shape[:-2]), "v", v_shape[:-2])
+    if v.device != k.device:
+        raise ValueError(_different_devices("k", k, "v", v))
+    if v.dtype is not k.dtype:
+        _check_mixed_types("k", k, "v", v)
+
+
+def same_type(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return checked queries and keys in one number type, the wider one; autocast may have rounded one of them."""
+    if q.dtype is k.dtype:
+        return q, k
+    dtype = torch.promote_types(q.dtype, k.dtype)
+    return q.to(dtype), k.to(dtype)
+
+
+def _different_devices(first: str, a: Tensor, second: str, b: Tensor) -> str:
+    return f"{first} is on {a.device} and {second} is on {b.device}; move them to the same device"
+
+
+def _check_mixed_types(first: str, a: Tensor, second: str, b: Tensor) -> None:
+    both_float = a.is_floating_point() and b.is_floating_point()
+    # under autocast what went through a linear map is rounded, and what went past it is not
+    if not both_float or autocast_type(a.device) is None:
+        raise TypeError(
+            f"{first} is {a.dtype} and {second} is {b.dtype}; they must have the same number type, convert one of them "
+            "with .to()"
+        )
+
+
+def _broadcast(first: str, a: torch.Size, second: str, b: torch.Size) -> None:
+    try:
+        torch.broadcast_shapes(a, b)
+    except RuntimeError:
+        raise ValueError(
+            f"the batch and head axes of {first} and those of {second} do not broadcast: {tuple(a)} and {tuple(b)}"
+        ) from None
+
+
+def _check_matrix(name: str, given: Tensor, q: Tensor, want: tuple[int, ...]) -> None:
+    if given.device != q.device:
+        raise ValueError(_different_devices("q", q, name, given))
+    if not _fits(given, want):
+        padding = "; a padding mask (batch, keys) must be passed as mask[:, None, None, :]" if name != "bias" else ""
+        raise ValueError(
+            f"{name} of shape {tuple(given.shape)} does not broadcast to {want} (batch, heads, queries, keys){padding}"
+        )
+
+
+def _fits(given: Tensor, want: tuple[int, ...]) -> bool:
+    """Return whether ``given`` broadcasts to ``want`` itself; PyTorch's own function takes as long as a small call."""
+    axes = given.dim()
+    return axes <= len(want) and all(
+        size in (1, wanted) for size, wanted in zip(given.shape, want[len(want) - axes :], strict=True)
+    )

@@ -1,0 +1,334 @@
+"""Tensors that do not fit each other: an error before any kernel reads them, never memory that is not theirs."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fna_lightning import attention_weights, fractional_attention
+from fna_lightning.attention import (
+    Attention,
+    DotProduct,
+    Fractional,
+    FractionalMultiheadAttention,
+    KeyValueCache,
+    MultiheadAttention,
+    Spherical,
+    Uniform,
+)
+from fna_lightning.attention.kernels import cpu_library
+
+from attention_cases import refusal
+
+needs_kernel = pytest.mark.skipif(
+    cpu_library.missing() is not None, reason=f"no C kernel here: {cpu_library.missing()}"
+)
+KINDS: dict[str, Callable[[str], Attention]] = {
+    "power law": lambda kernel: Fractional(1.2, kernel=kernel),
+    "power law, vision": lambda kernel: Fractional(1.2, "vision", kernel=kernel),
+    "Gaussian": lambda kernel: Fractional(2.0, kernel=kernel),
+    "sphere": lambda kernel: Spherical(1.2, kernel=kernel),
+    "Gaussian on the sphere": lambda kernel: Spherical(2.0, kernel=kernel),
+    "dot product": lambda kernel: DotProduct(kernel=kernel),
+    "uniform": lambda kernel: Uniform(kernel=kernel),
+}
+NAMES = ("auto", "cpu", "sdpa", "chunked", "reference")
+
+
+def tokens(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def every_pair() -> list[tuple[str, str]]:
+    """Return every kind of attention with every kernel that computes it here."""
+    q = tokens(1, 1, 2, 8)
+    return [
+        (kind, name)
+        for kind, make in KINDS.items()
+        for name in NAMES
+        if name == "auto" or refusal(make(name), name, q, q, q) is None
+    ]
+
+
+EVERY = pytest.mark.parametrize(("kind", "kernel"), every_pair())
+
+
+def attack(code: str) -> str:
+    """Run code in a process of its own, which must end by itself, and return what it printed last."""
+    imports = "import torch; torch.set_num_threads(1)\nfrom fna_lightning.attention import *\n"
+    result = subprocess.run(
+        [sys.executable, "-c", imports + code],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode >= 0, f"ended by signal {-result.returncode}"
+    return (result.stdout + result.stderr).strip().splitlines()[-1]
+
+
+ATTACKS = {
+    "values, forward": "q = torch.randn(1, 1, 4, 8); fractional_attention(q, q, torch.randn(1, 1, 5_000_000, 8))",
+    "values, backward": (
+        "q = torch.randn(1, 1, 4, 8, requires_grad=True); v = torch.randn(1, 1, 5_000_000, 8, requires_grad=True)\n"
+        "fractional_attention(q, q, v).sum().backward()"
+    ),
+    "PyTorch's layer": (
+        "layer = FractionalMultiheadAttention(16, 2, batch_first=True); x = torch.randn(1, 4, 16)\n"
+        "layer(x, x, torch.randn(1, 5_000_000, 16), need_weights=False)"
+    ),
+    "our layer": (
+        "layer = MultiheadAttention(16, 2, Fractional()); x = torch.randn(1, 4, 16); cache = KeyValueCache()\n"
+        "layer(x, cache=cache); cache.v = torch.randn(1, 2, 5_000_000, 8); layer(x, cache=cache)"
+    ),
+    "keys on another device": "q = torch.randn(1, 1, 4, 8); fractional_attention(q, q.to('meta'), q)",
+    "the operator": (
+        "q = torch.randn(1, 1, 4, 8)\n"
+        "torch.ops.fna_lightning.radial_attention(q, q, torch.randn(1, 1, 9_000_000, 8), None, torch.ones(1), "
+        "torch.ones(1), None, False, False, False, False, 0, 0.0)"
+    ),
+    "its heads": (
+        "q = torch.randn(1, 4096, 4, 8)\n"
+        "torch.ops.fna_lightning.radial_attention(q, q, q, None, torch.ones(0), torch.ones(0), None, False, False, "
+        "False, False, 0, 0.0)"
+    ),
+    "keys without memory": (
+        "q = torch.randn(1, 1, 4, 8); k = torch.randn(1, 1, 1, 8).expand(1, 1, 2**59, 8)\n"
+        "fractional_attention(q, k, k, kernel='cpu')"
+    ),
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("code", ATTACKS.values(), ids=ATTACKS)
+def test_memory_of_others_is_never_touched(code) -> None:
+    assert attack(code).startswith("ValueError: ")
+
+
+@EVERY
+def test_values_that_are_longer_or_shorter_than_keys(kind, kernel) -> None:
+    attention, q = KINDS[kind](kernel), tokens(2, 3, 4, 8)
+    for length in (0, 1, 3, 5, 200):
+        message = f"k has 4 keys and v has {length} values; they must have the same length"
+        with pytest.raises(ValueError, match=message):
+            attention(q, q, tokens(2, 3, length, 8))
+
+
+@EVERY
+def test_every_tensor_must_be_on_the_same_device(kind, kernel) -> None:
+    attention, q = KINDS[kind](kernel), tokens(2, 3, 4, 8)
+    far = q.to("meta")
+    mask, bias = torch.ones(4, 4, dtype=torch.bool), torch.zeros(4, 4)
+    for call in ((far, q, q), (q, far, q), (q, q, far), (far, far, q)):
+        with pytest.raises(ValueError, match=r"is on (cpu|meta) and .* is on (cpu|meta); move them to the same device"):
+            attention(*call)
+    with pytest.raises(ValueError, match="q is on cpu and attn_mask is on meta"):
+        attention(q, q, q, mask.to("meta"))
+    with pytest.raises(ValueError, match="q is on cpu and bias is on meta"):
+        attention(q, q, q, bias=bias.to("meta"))
+    for restriction in ({"mask": mask.to("meta")}, {"bias": bias.to("meta")}):
+        with pytest.raises(ValueError, match="is on meta; move them to the same device"):
+            attention.weights(q, q, **restriction)
+    with pytest.raises(ValueError, match="q is on cpu and k is on meta"):
+        attention.weights(q, far)
+
+
+def test_what_is_learned_must_be_on_the_same_device() -> None:
+    attention, q = Fractional(1.2, learn=("alpha", "kappa")).to("meta"), tokens(2, 3, 4, 8)
+    for kernel in NAMES:
+        attention.kernel = kernel
+        with pytest.raises(ValueError, match="learned alpha or kappa is on meta and q is on cpu"):
+            attention(q, q, q)
+
+
+@EVERY
+def test_number_types(kind, kernel) -> None:
+    attention, q = KINDS[kind](kernel), tokens(2, 3, 4, 8)
+    for call, names in (
+        ((q, q.bfloat16(), q), "q and k"),
+        ((q, q, q.half()), "k and v"),
+        ((q, q, q.double()), "k and v"),
+    ):
+        first, second = names.split(" and ")
+        with pytest.raises(
+            TypeError, match=rf"{first} is torch\.\w+ and {second} is torch\.\w+; they must have the same"
+        ):
+            attention(*call)
+    for dtype in (torch.int64, torch.bool, torch.complex64):
+        with pytest.raises(TypeError, match="must be floating-point tensors, got torch"):
+            attention(*(q.to(dtype),) * 3)
+
+
+@EVERY
+def test_axes_that_do_not_fit(kind, kernel) -> None:
+    attention = KINDS[kind](kernel)
+    with pytest.raises(ValueError, match=r"\(..., tokens, width\), got \(8,\)"):
+        attention(*(tokens(8),) * 3)
+    q = tokens(2, 3, 4, 8)
+    with pytest.raises(ValueError, match=r"v must be \(..., tokens, width\), got \(4,\)"):
+        attention(q, q, tokens(4))
+    with pytest.raises(ValueError, match=r"axes of q and those of k do not broadcast: \(2, 3\) and \(5, 3\)"):
+        attention(q, tokens(5, 3, 4, 8), tokens(5, 3, 4, 8))
+    with pytest.raises(ValueError, match=r"axes of q and k and those of v do not broadcast: \(2, 3\) and \(2, 5\)"):
+        attention(q, q, tokens(2, 5, 4, 8))
+    with pytest.raises(ValueError, match="offset must lie between"):
+        attention(q, q, q, is_causal=True, offset=2**63 - 2)
+
+
+@EVERY
+def test_what_does_fit(kind, kernel) -> None:
+    """Strided, expanded and empty tensors, values of another width, and axes that broadcast."""
+    attention, reference = KINDS[kind](kernel), KINDS[kind]("reference")
+    wide = tokens(2, 9, 3, 24)
+    strided = [x.transpose(1, 2) for x in wide.chunk(3, dim=-1)]
+    expanded = tokens(1, 1, 1, 8).expand(2, 3, 9, 8)
+    cases = [
+        strided,
+        [x.mT.contiguous().mT for x in strided],
+        [strided[0], expanded, expanded],
+        [expanded, strided[1], strided[2][..., :3]],
+        [strided[0], strided[1][:, :1], strided[2][:, :1]],
+        [strided[0][:1], strided[1][:1], strided[2]],
+        [strided[0][..., ::2, :], strided[1], strided[2]],
+        [x[:, :, :1] for x in strided],
+    ]
+    for q, k, v in cases:
+        leaves, others = ([x.detach().clone(memory_format=torch.preserve_format) for x in (q, k, v)] for _ in range(2))
+        both = []
+        for it, tensors in ((attention, leaves), (reference, others)):
+            tensors = [x.requires_grad_(place != 1) for place, x in enumerate(tensors)]
+            out = it(*tensors)
+            both.append([out, *torch.autograd.grad(out.square().sum(), [tensors[0], tensors[2]])])
+        for got, want in zip(*both, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    q = strided[0]
+    assert attention(q[:, :, :0], q, q).shape == (2, 3, 0, 8)
+    assert attention(q, q[:, :, :0], q[:, :, :0]).eq(0.0).all()
+    assert attention(q[:0], q[:0], q[:0]).shape == (0, 3, 9, 8)
+    assert attention(q, q, q[..., :0]).shape == (2, 3, 9, 0)
+
+
+def test_tokens_without_coordinates_are_left_to_pytorch() -> None:
+    q, v = torch.zeros(1, 2, 3, 0), tokens(1, 2, 3, 4)
+    mean = v.mean(dim=-2, keepdim=True).expand_as(v)
+    for kernel in ("auto", "chunked", "reference"):
+        torch.testing.assert_close(Fractional(1.2, 1.0, 3.0, kernel=kernel)(q, q, v), mean)
+
+
+def operator(**changes: Any) -> Callable[[], Any]:
+    """Return a call of the registered operator with some arguments changed."""
+    q = tokens(2, 3, 40, 8)
+    given = {"q": q, "k": q, "v": q, "mask": None, "kappa": torch.ones(3), "exponent": torch.ones(3), "seed": None}
+    given |= {"gaussian": False, "sphere": False, "causal": False, "exclude_self": False, "offset": 0, "dropout": 0.0}
+    return lambda: torch.ops.fna_lightning.radial_attention(*(given | changes).values())
+
+
+WITHOUT_MEMORY = torch.zeros(2, 3, 1, 8).expand(2, 3, 2**40, 8)
+WRONG: dict[str, dict[str, Any]] = {
+    "longer values": {"v": tokens(2, 3, 41, 8)},
+    "shorter values": {"v": tokens(2, 3, 39, 8)},
+    "heads of values": {"v": tokens(2, 2, 40, 8)},
+    "batch of values": {"v": tokens(1, 3, 40, 8)},
+    "width of keys": {"k": tokens(2, 3, 40, 7)},
+    "heads of keys": {"k": tokens(2, 1, 40, 8)},
+    "three axes": {"q": tokens(3, 40, 8)},
+    "float64 values": {"v": tokens(2, 3, 40, 8).double()},
+    "bfloat16 queries": {"q": tokens(2, 3, 40, 8).bfloat16()},
+    "kappa of two heads": {"kappa": torch.ones(2)},
+    "exponent with two axes": {"exponent": torch.ones(3, 1)},
+    "float64 exponent": {"exponent": torch.ones(3).double()},
+    "wide mask": {"mask": torch.ones(40, 41, dtype=torch.bool)},
+    "mask with five axes": {"mask": torch.ones(2, 2, 3, 40, 40, dtype=torch.bool)},
+    "float mask": {"mask": torch.ones(40, 40)},
+    "offset": {"offset": 2**62 + 1},
+    "dropout 1": {"dropout": 1.0},
+    "dropout nan": {"dropout": math.nan},
+    "no coordinates": {"q": torch.zeros(2, 3, 40, 0), "k": torch.zeros(2, 3, 40, 0)},
+    "too many keys": {"k": WITHOUT_MEMORY, "v": WITHOUT_MEMORY},
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
+def test_the_operator_checks_for_itself(changes) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        operator(**changes)()
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", ["q", "k", "v", "mask", "kappa", "exponent"])
+def test_the_operator_takes_no_tensor_of_another_device(name) -> None:
+    far = torch.ones(3) if name in ("kappa", "exponent") else tokens(2, 3, 40, 8)
+    if name == "mask":
+        far = torch.ones(40, 40, dtype=torch.bool)
+    with pytest.raises((ValueError, TypeError), match=r"device|on cpu|on meta"):
+        operator(**{name: far.to("meta")})()
+
+
+@needs_kernel
+def test_the_derivative_checks_for_itself() -> None:
+    q, stats, ones = tokens(2, 3, 40, 8), torch.ones(2, 3, 40, 2), torch.ones(3)
+    settings = (False, False, False, False, 0, 0.0, False)
+
+    def backward(grad: Tensor, out: Tensor, stats: Tensor) -> Any:
+        return torch.ops.fna_lightning.radial_attention_backward(
+            grad, q, q, q, None, ones, ones, None, out, stats, *settings
+        )
+
+    backward(q, q, stats)
+    for wrong in ((q[:, :, :2], q, stats), (q, q[:1], stats), (q, q, stats[..., :1]), (q, q, stats.double())):
+        with pytest.raises((ValueError, TypeError)):
+            backward(*wrong)
+
+
+@needs_kernel
+def test_a_kappa_without_memory_for_each_head_is_read_as_it_is() -> None:
+    want = operator(kappa=torch.full((3,), 5.0))()[0]
+    torch.testing.assert_close(operator(kappa=torch.tensor([5.0]).expand(3))()[0], want)
+
+
+def test_pytorchs_layer_names_its_own_arguments() -> None:
+    layer, x = FractionalMultiheadAttention(16, 2, batch_first=True), tokens(2, 4, 16)
+    padding, mask = torch.zeros(2, 4, dtype=torch.bool), torch.zeros(4, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"two axes .* or three .* got \(2, 4, 16\), \(4, 16\) and \(2, 4, 16\)"):
+        layer(x, x[0], x)
+    with pytest.raises(ValueError, match=r"key_padding_mask must be \(batch, keys\) with 2 and 4, got \(2, 7\)"):
+        layer(x, x, x, key_padding_mask=torch.zeros(2, 7, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"attn_mask must be \(4, 4\).*got \(4, 5\)"):
+        layer(x, x, x, attn_mask=torch.zeros(4, 5, dtype=torch.bool), key_padding_mask=padding)
+    with pytest.raises(TypeError, match=r"key_padding_mask must be boolean .* got torch.int64"):
+        layer(x, x, x, key_padding_mask=padding.long())
+    for name, given in (("key_padding_mask", padding), ("attn_mask", mask)):
+        with pytest.raises(ValueError, match=f"query is on cpu and {name} is on meta"):
+            layer(x, x, x, **{name: given.to("meta")}, need_weights=False)
+    with pytest.raises(ValueError, match="k has 4 keys and v has 3 values"):
+        layer(x, x, x[:, :3])
+
+
+def test_our_layer_with_a_cache_or_context_that_does_not_fit() -> None:
+    layer, x, cache = MultiheadAttention(16, 2, Fractional()), tokens(2, 4, 16), KeyValueCache()
+    layer(x, cache=cache)
+    cache.v = tokens(2, 2, 9, 8)
+    with pytest.raises(ValueError, match="k has 8 keys and v has 13 values"):
+        layer(x, cache=cache)
+    with pytest.raises(ValueError, match="is on cpu and k is on meta"):
+        layer(x, torch.zeros(2, 4, 16, device="meta"))
+
+
+def test_functions_check_their_masks() -> None:
+    q = tokens(2, 3, 4, 8)
+    for function in (
+        lambda **rest: fractional_attention(q, q, q, **rest),
+        lambda **rest: attention_weights(q, q, **rest),
+    ):
+        with pytest.raises(ValueError, match="attn_mask is on meta"):
+            function(attn_mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
+        with pytest.raises(ValueError, match=r"\(4, 5\) does not broadcast to \(2, 3, 4, 4\)"):
+            function(attn_mask=torch.ones(4, 5, dtype=torch.bool))

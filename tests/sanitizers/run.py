@@ -1,0 +1,121 @@
+#!/usr/bin/env python
+"""Runs the tests of the C kernel against a build with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    python tests/sanitizers/run.py
+
+It needs GCC with its sanitizers and takes a few minutes, so it is not part of the ordinary suite. The kernel is built
+in a temporary folder, once; the installed one is not touched. For each instruction set this processor has, the tests of
+tests/attention that call the kernel and the random cases of tests/sanitizers/cases.py run with it. The first error of
+a sanitizer ends the tests. A deliberate read past an array comes first: if that is not reported, nothing is proved.
+
+The last line is the result; the exit code is 0 if every test passed and no sanitizer has reported anything.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SOURCES = ROOT / "fna_lightning" / "attention" / "kernels" / "csrc"
+COMPILER = os.environ.get("CC", "gcc")
+# float-cast-overflow is not among those of "undefined"
+SANITIZERS = "address,undefined,float-cast-overflow"
+FLAGS = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g"]
+FLAGS += ["-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"]
+# as in setup.py
+INSTRUCTIONS = {
+    "avx512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
+    "avx2": ["-mavx2", "-mfma"],
+    "baseline": [],
+}
+TESTS = ["test_cpu_kernel.py", "test_not_finite.py", "test_untrusted_tensors.py", "test_learned.py"]
+# these start processes or compilers of their own, which do not use this build
+WITHOUT = "not instruction_set and not compile and not memory_of_others and not no_more_threads and not safe_after_fork"
+OUT_OF_BOUNDS = """
+import torch
+from fna_lightning.attention.kernels import cpu_library as c, cpu_op
+q, ones = torch.zeros(1, 1, 8, 8), torch.ones(1)
+out, stats = cpu_op._empty_out(q, q, q)
+args = cpu_op._args(q, q, q, out, stats, ones, ones)
+args.m = 64
+c.run("fna_forward", args)
+"""
+
+
+def build(folder: Path) -> Path:
+    """Compile the kernel with the sanitizers and return the library."""
+    objects = []
+    for source in sorted(SOURCES.glob("*.c")):
+        target = folder / f"{source.stem}.o"
+        subprocess.run([COMPILER, *FLAGS, *INSTRUCTIONS.get(source.stem, []), "-c", source, "-o", target], check=True)
+        objects.append(target)
+    library = folder / "_fna_cpu.so"
+    libraries = ["-lm", "-lpthread", "-ldl"]
+    subprocess.run([COMPILER, f"-fsanitize={SANITIZERS}", "-shared", *objects, "-o", library, *libraries], check=True)
+    return library
+
+
+def environment(library: Path, instructions: str) -> dict[str, str]:
+    """Return the variables under which Python loads the sanitizer first and our tests load this build."""
+    runtime = subprocess.run(
+        [COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "LD_PRELOAD": runtime,
+        # Python and PyTorch keep memory until they end
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
+        "FNA_SANITIZED_KERNEL": str(library),
+        "FNA_CPU_ISA": instructions,
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+def python(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run Python at the top of the checkout, and return what it said."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def main() -> int:
+    """Build, test each instruction set, and return the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = build(Path(folder))
+        failed, clean = [], []
+        for instructions in INSTRUCTIONS:
+            variables = environment(library, instructions)
+            chosen = python(["-m", "sanitized_kernel"], variables)
+            if chosen.returncode:
+                print(f"{instructions}: this build does not load\n{chosen.stderr[-2000:]}")
+                return 1
+            if chosen.stdout.strip() != instructions:
+                print(f"{instructions}: not on this processor")
+                continue
+            control = python(["-c", f"import sanitized_kernel\n{OUT_OF_BOUNDS}"], variables)
+            if "AddressSanitizer: heap-buffer-overflow" not in control.stderr:
+                print(f"{instructions}: a deliberate read past an array was not reported\n{control.stderr[-2000:]}")
+                return 1
+            files = [str(ROOT / "tests" / "attention" / name) for name in TESTS] + [str(HERE / "cases.py")]
+            options = ["-p", "sanitized_kernel", "-q", "-x", "-s", "-k", WITHOUT, "--durations=0", "--timeout=3000"]
+            tests = python(["-m", "pytest", *options, *files], variables)
+            summary = (tests.stdout.strip().splitlines() or ["no output"])[-1]
+            print(f"{instructions}: {summary}", flush=True)
+            reports = [line for line in tests.stderr.splitlines() if "runtime error:" in line or "Sanitizer:" in line]
+            if tests.returncode or reports:
+                print(tests.stdout[-3000:], tests.stderr[-6000:], sep="\n")
+                failed.append(instructions)
+            else:
+                clean.append(instructions)
+    result = "clean" if clean and not failed else "FAILED"
+    print(f"AddressSanitizer and UndefinedBehaviorSanitizer: {result} ({', '.join(clean + failed)})")
+    return 0 if result == "clean" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
