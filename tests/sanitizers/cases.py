@@ -57,7 +57,7 @@ def attentions(draw: random.Random) -> Attention:
     alpha = draw.choice([1.0 if not learn else 1.1, 1.2, 1.9])
     if not learn and draw.random() < 0.3:
         alpha = 2.0
-    kappa = draw.choice(["auto", "vision", 1e-6, 1e-3, 1.0, 1e6])
+    kappa = draw.choice(["auto", "vision", 1e-2 if kind is Spherical else 1e-6, 1.0, 1e6])
     return kind(alpha, kappa, learn=learn, **settings).train()
 
 

@@ -24,6 +24,8 @@ COMPILER = os.environ.get("CC", "gcc")
 # float-cast-overflow is not among those of "undefined"
 SANITIZERS = "address,undefined,float-cast-overflow"
 FLAGS = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g"]
+# multiplies and adds in one rounding, as at -O3: the two-float arithmetic counts on it
+FLAGS += ["-fexpensive-optimizations"]
 FLAGS += ["-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"]
 # as in setup.py
 INSTRUCTIONS = {
@@ -60,13 +62,17 @@ def build(folder: Path) -> Path:
 
 def environment(library: Path, instructions: str) -> dict[str, str]:
     """Return the variables under which Python loads the sanitizer first and our tests load this build."""
-    runtime = subprocess.run(
-        [COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    # without the C++ library beside it, it cannot pass on an exception that PyTorch or another library throws
+    preloaded = [
+        subprocess.run(
+            [COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so")
+    ]
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
-        "LD_PRELOAD": runtime,
+        "LD_PRELOAD": " ".join(preloaded),
         # Python and PyTorch keep memory until they end
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
@@ -102,7 +108,7 @@ def main() -> int:
                 print(f"{instructions}: a deliberate read past an array was not reported\n{control.stderr[-2000:]}")
                 return 1
             files = [str(ROOT / "tests" / "attention" / name) for name in TESTS] + [str(HERE / "cases.py")]
-            options = ["-p", "sanitized_kernel", "-q", "-x", "-s", "-k", WITHOUT, "--durations=0", "--timeout=3000"]
+            options = ["-p", "sanitized_kernel", "-q", "-x", "-s", "-k", WITHOUT, "--timeout=3000"]
             tests = python(["-m", "pytest", *options, *files], variables)
             summary = (tests.stdout.strip().splitlines() or ["no output"])[-1]
             print(f"{instructions}: {summary}", flush=True)

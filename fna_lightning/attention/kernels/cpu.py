@@ -13,7 +13,8 @@ from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.cpu_op import radial_attention
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-LEAST_KAPPA = 1e-12
+# below the first the squares of distances leave float32, below the second the rounding of an angle changes a Gaussian
+LEAST_KAPPA, LEAST_ANGLE = 1e-12, 1e-2
 
 
 class Cpu(Kernel):
@@ -40,10 +41,9 @@ class Cpu(Kernel):
         radial = call.radial
         if radial is None:
             return f"{call.attention} is not a function of a distance"
-        if isinstance(radial.kappa, float) and radial.kappa < LEAST_KAPPA:
-            return (
-                f"squared distances in units of kappa leave float32 if kappa is below {LEAST_KAPPA}, got {radial.kappa}"
-            )
+        least = LEAST_ANGLE if radial.gaussian and radial.sphere else LEAST_KAPPA
+        if isinstance(radial.kappa, float) and radial.kappa < least:
+            return f"float32 does not hold distances in units of a kappa below {least}, got {radial.kappa}"
         return None
 
     def run(self, call: Call) -> Tensor:

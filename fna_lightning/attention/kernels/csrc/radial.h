@@ -38,8 +38,8 @@ typedef struct {
 INLINE void scaled_log2_1p(vf *z, const vf *finer, float factor, vf rest, const int u) {
     vf f[MAX_U], p[MAX_U];
     EACH {
-        vi e = (bits(z[i] + 1.0f) - 0x3f3504f3) & (int32_t)0xff800000;
-        vf shrink = as_floats(0x3f800000 - e);    /* 2^-e */
+        vi e = (vi)(((vu)(z[i] + 1.0f) - 0x3f3504f3u) & 0xff800000u);
+        vf shrink = (vf)(0x3f800000u - (vu)e);    /* 2^-e */
         f[i] = z[i] * shrink + (shrink - 1.0f);   /* z is not rounded to 1 + z first */
         if (finer) f[i] += finer[i] * shrink;
         z[i] = to_floats(e) * (factor * 0x1p-23f) + rest;
@@ -68,7 +68,8 @@ INLINE void exp2_bounded(vf *x, const int u) {
     STEP(p, f, 0.240221197f);
     STEP(p, f, 0.693146967f);
     STEP(p, f, 1.00000007f);
-    EACH x[i] = as_floats(bits(p[i]) + (bits(x[i]) << 23));
+    /* unsigned: a hidden key, whose weight is thrown away, may be nearer than the reference and leave the range */
+    EACH x[i] = (vf)((vu)p[i] + ((vu)x[i] << 23));
 }
 
 /* asin(c / 2) / (c / 2) at s = c^2 in [0, 2], relative error 2e-9. */

@@ -32,7 +32,6 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 INLINE vf load(const float *p) { return *(const vf_loose *)p; }
 INLINE void store(float *p, vf v) { *(vf_loose *)p = v; }
 INLINE vf all(float x) { return x - (vf){0}; }
-INLINE vi bits(vf v) { return (vi)v; }
 INLINE vf as_floats(vi v) { return (vf)v; }
 INLINE vf to_floats(vi v) { return __builtin_convertvector(v, vf); }
 INLINE vd widen(vf v) { return __builtin_convertvector(v, vd); }
