@@ -254,4 +254,4 @@ def test_an_encoding_error_in_words() -> None:
 
 def test_a_run_folder_that_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["resume", str(tmp_path / "gone")]) == 2
-    assert f"there is no folder '{tmp_path / 'gone'}': it was deleted or moved" in capsys.readouterr().err
+    assert f"there is no folder '{tmp_path / 'gone'}': it was deleted, moved or never made" in capsys.readouterr().err
