@@ -1,5 +1,6 @@
 """How checkpoints reach the disk and come back: whole files, and never anything but tensors and plain values."""
 
+import logging
 import os
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -10,6 +11,10 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from fna_lightning.atomic_file import write_whole
 from fna_lightning.checkpoint import read_checkpoint
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".ckpt"
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -35,6 +40,18 @@ class WholeCheckpoints(TorchCheckpointIO):
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         return read_checkpoint(os.fspath(path))
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint file, and nothing else.
+
+        The path may come from the state of a callback in a checkpoint that somebody else wrote, and Lightning's own
+        would delete any folder with all it holds.
+        """
+        file = Path(path)
+        if file.suffix == SUFFIX and file.is_file():
+            file.unlink()
+        elif file.exists():
+            log.warning("%s is not removed: it is not a checkpoint file (*%s)", path, SUFFIX)
 
 
 def without_functions(state: Any) -> Any:

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from fna_lightning.atomic_file import cannot_write, existing, write_whole
+from fna_lightning.atomic_file import cannot_write, existing, write_text
 from fna_lightning.errors import UsageError
 
 FLUSH_EVERY = 100
@@ -105,16 +105,12 @@ class MetricsLog(Logger):
             writer = csv.DictWriter(text, columns)
             writer.writeheader()
             writer.writerows(rows)
-        write_whole(self._path, lambda file: _write(file, text.getvalue()))
+        write_text(self._path, text.getvalue())
 
 
 def rows_written(loggers: list[Logger]) -> int:
     """Return how many rows the metrics file of a run has by now."""
     return next((logger.rows for logger in loggers if isinstance(logger, MetricsLog)), 0)
-
-
-def _write(file: Any, text: str) -> None:
-    file.write(text.encode())
 
 
 def _plain(value: Any) -> Any:

@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from fna_lightning.atomic_file import cannot_write, write_whole
+from fna_lightning.atomic_file import cannot_write, write_text
 from fna_lightning.errors import UsageError
 from fna_lightning.limits import read_json
 from fna_lightning.run_lock import held_runs, hold_run, release_runs, results_lock
@@ -109,9 +109,5 @@ def write_results(folder: Path, results: dict[str, Any]) -> Path:
     path = folder / "results.json"
     with results_lock(folder):
         text = json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n"
-        write_whole(path, lambda file: _write(file, text))
+        write_text(path, text)
     return path
-
-
-def _write(file: BinaryIO, text: str) -> None:
-    file.write(text.encode())

@@ -4,7 +4,7 @@ import inspect
 import json
 import logging
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 import lightning as L
 import torch
@@ -18,7 +18,7 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.strategies import Strategy
 
 from fna_lightning import tasks  # noqa: F401 - importing is registering: a configuration may say `TextClassification`
-from fna_lightning.atomic_file import write_whole
+from fna_lightning.atomic_file import write_text
 from fna_lightning.callbacks import (
     BestCheckpoint,
     FiniteLoss,
@@ -98,7 +98,7 @@ class SaveConfig(SaveConfigCallback):
             for line in changes(path.read_text(encoding="utf-8"), now):
                 log.info("changed: %s", line)
         # whole or not at all: without it the run could not be resumed
-        write_whole(path, lambda file: _write(file, now))
+        write_text(path, now)
 
 
 class TrainingCLI(LightningCLI):
@@ -245,10 +245,6 @@ def refuse_unpickling(strategy: Strategy) -> None:
         f"{type(strategy).__name__} reads checkpoints in a way of its own that may run code stored in them; use "
         "--trainer.strategy=ddp or fsdp2"
     )
-
-
-def _write(file: BinaryIO, text: str) -> None:
-    file.write(text.encode())
 
 
 def _with_whole_checkpoints(plugins: Any) -> list[Any]:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from fuzz_examples import EXAMPLES
 from hypothesis import settings
+from shipped_data import shipped_data
 
 # torch's first call takes longer than hypothesis's deadline of 200 ms
 settings.register_profile("fna", deadline=None, max_examples=25, derandomize=bool(os.environ.get("CI")))
@@ -40,6 +41,20 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set FNA_DATA to the folder that holds imdb, cifar10 and multi30k")
     return folder
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small files in the form of the real data sets, and their cache."""
+    return shipped_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def shipped_environment(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working folder in which every shipped configuration finds its data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FNA_DATA", str(small_data))
+    monkeypatch.setenv("FNA_CACHE", str(small_data / "cache"))
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,15 @@
 """The shipped configurations: each trains, and within a family only the attention differs."""
 
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 import yaml
-from shipped_data import shipped_data
 
 from fna_lightning.building import build
 from fna_lightning.cli import main
 from fna_lightning.shipped import shipped_configs
+
+pytestmark = pytest.mark.usefixtures("shipped_environment")
 
 CONFIGS = shipped_configs()
 ALL, NO_LA = {"fna", "la", "dp", "uniform"}, {"fna", "dp", "uniform"}
@@ -32,18 +32,6 @@ FAMILIES = {
 
 def family(config: str) -> str:
     return config.rpartition("_")[0]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return shipped_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(autouse=True)
-def environment(data, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FNA_DATA", str(data))
-    monkeypatch.setenv("FNA_CACHE", str(data / "cache"))
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -1,13 +1,11 @@
 """Mixed precision: every shipped family trains in it, and its gradients are those of float32 up to rounding."""
 
 import math
-from pathlib import Path
 
 import lightning as L
 import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
-from shipped_data import shipped_data
 from tiny_translation import train_tiny_translation
 from torch import Tensor, nn
 from torch.amp import GradScaler
@@ -19,6 +17,8 @@ from fna_lightning.cli import main
 from fna_lightning.nn import smoothed_loss
 from fna_lightning.shipped import shipped_configs
 from fna_lightning.task import Task
+
+pytestmark = pytest.mark.usefixtures("shipped_environment")
 
 CONFIGS = list(shipped_configs())
 # one of each family
@@ -37,18 +37,6 @@ TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.03}
 LOSS_TOLERANCE = {torch.bfloat16: 5e-3, torch.float16: 1e-3}
 # small float16 gradients are kept by scaling the loss, as torch.amp.GradScaler does
 SCALE = 1024.0
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return shipped_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(autouse=True)
-def environment(data, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FNA_DATA", str(data))
-    monkeypatch.setenv("FNA_CACHE", str(data / "cache"))
 
 
 def small(config: str) -> list[str]:

@@ -1,25 +1,15 @@
 """NaN and infinity: every kernel says NaN for the queries for which the written-out formula does, and never 0."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform
+from fna_lightning.attention import Attention, Fractional
 
-from attention_cases import refusal
+from attention_cases import KINDS, refusal
 
-KINDS: dict[str, Callable[[str], Attention]] = {
-    "power law": lambda kernel: Fractional(1.2, kernel=kernel),
-    "power law, vision": lambda kernel: Fractional(1.2, "vision", kernel=kernel),
-    "Gaussian": lambda kernel: Fractional(2.0, kernel=kernel),
-    "sphere": lambda kernel: Spherical(1.2, kernel=kernel),
-    "Gaussian on the sphere": lambda kernel: Spherical(2.0, kernel=kernel),
-    "dot product": lambda kernel: DotProduct(kernel=kernel),
-    "uniform": lambda kernel: Uniform(kernel=kernel),
-}
 RADIAL = list(KINDS)[:5]
 BAD = pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf], ids=str)
 # more than one block of queries and of keys, with widths the C kernel treats differently

@@ -13,31 +13,18 @@ from torch import Tensor
 
 from fna_lightning import attention_weights, fractional_attention
 from fna_lightning.attention import (
-    Attention,
-    DotProduct,
     Fractional,
     FractionalMultiheadAttention,
     KeyValueCache,
     MultiheadAttention,
-    Spherical,
-    Uniform,
 )
 from fna_lightning.attention.kernels import cpu_library
 
-from attention_cases import refusal
+from attention_cases import KINDS, refusal
 
 needs_kernel = pytest.mark.skipif(
     cpu_library.missing() is not None, reason=f"no C kernel here: {cpu_library.missing()}"
 )
-KINDS: dict[str, Callable[[str], Attention]] = {
-    "power law": lambda kernel: Fractional(1.2, kernel=kernel),
-    "power law, vision": lambda kernel: Fractional(1.2, "vision", kernel=kernel),
-    "Gaussian": lambda kernel: Fractional(2.0, kernel=kernel),
-    "sphere": lambda kernel: Spherical(1.2, kernel=kernel),
-    "Gaussian on the sphere": lambda kernel: Spherical(2.0, kernel=kernel),
-    "dot product": lambda kernel: DotProduct(kernel=kernel),
-    "uniform": lambda kernel: Uniform(kernel=kernel),
-}
 NAMES = ("auto", "cpu", "sdpa", "chunked", "reference")
 
 

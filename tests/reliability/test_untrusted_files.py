@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from interrupted import COMMON, TASKS, fit
 from tiny_runs import train_tiny
 from tiny_translation import train_tiny_translation
 
@@ -380,3 +381,25 @@ def test_a_sweep_tests_what_it_has_trained(mine: Path) -> None:
     assert main(["sweep", "--config=mine.yaml", "--set=trainer.max_epochs=1", "--out=grid"]) == 0
     (results,) = Path("grid").glob("*/seed_0/results.json")
     assert "test" in json.loads(results.read_text())
+
+
+def test_a_checkpoint_cannot_have_other_files_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning removes the checkpoint that was best before, by the path that the state of its callback names."""
+    place, folder = tmp_path / "place", tmp_path / "run/version_0"
+    (place / "valuable").mkdir(parents=True)
+    (place / "valuable/thesis.tex").write_text("years of work")
+    saver = ["--trainer.callbacks=ModelCheckpoint", f"--trainer.callbacks.dirpath={place}"]
+    saver += ["--trainer.callbacks.monitor=val/loss", "--trainer.callbacks.mode=min"]
+    assert fit(folder, monkeypatch, [*TASKS["text"], *COMMON, *saver, "--trainer.max_epochs=1"]) == 0
+    last = folder / "checkpoints/last.ckpt"
+    content = torch.load(last, weights_only=True)
+    (key,) = (key for key in content["callbacks"] if key.startswith("ModelCheckpoint"))
+    worst = torch.tensor(1e9)
+    content["callbacks"][key] |= {
+        "best_k_models": {str(place / "valuable"): worst},
+        "kth_best_model_path": str(place / "valuable"),
+        "kth_value": worst,
+    }
+    torch.save(content, last)
+    assert main(["resume", str(folder), "--trainer.max_epochs=2"]) == 0
+    assert (place / "valuable/thesis.tex").read_text() == "years of work"

@@ -1,5 +1,6 @@
 """The attentions and kernels every law is tried on, and the one table of tolerances."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,6 +8,17 @@ from torch import Tensor
 
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform
 from fna_lightning.attention.kernels import KERNELS, Call
+
+# every kind of attention by name, for the kernel to compute it
+KINDS: dict[str, Callable[[str], Attention]] = {
+    "power law": lambda kernel: Fractional(1.2, kernel=kernel),
+    "power law, vision": lambda kernel: Fractional(1.2, "vision", kernel=kernel),
+    "Gaussian": lambda kernel: Fractional(2.0, kernel=kernel),
+    "sphere": lambda kernel: Spherical(1.2, kernel=kernel),
+    "Gaussian on the sphere": lambda kernel: Spherical(2.0, kernel=kernel),
+    "dot product": lambda kernel: DotProduct(kernel=kernel),
+    "uniform": lambda kernel: Uniform(kernel=kernel),
+}
 
 # largest error of an output or gradient against the written formula in float64, relative to the largest entry; a
 # softmax cannot be closer than the rounding of its logits, so the float32 figure is for logits up to about 30
