@@ -10,7 +10,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SOURCES = Path("fna_lightning", "attention", "kernels", "csrc")
+SOURCES = Path("fna_lightning", "attention", "kernels", "cpu", "csrc")
 COMMON = ["-O3", "-g0", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden"]
 # vectors wider than the baseline's registers never leave a function that is not inlined
 COMMON += ["-Wno-psabi"]
@@ -40,7 +40,7 @@ class BuildLibrary(build_ext):
 setup(
     ext_modules=[
         Extension(
-            "fna_lightning.attention.kernels._fna_cpu",
+            "fna_lightning.attention.kernels.cpu._fna_cpu",
             sources=sorted(str(path) for path in SOURCES.glob("*.c") if X86 or path.name not in ISA_FLAGS),
             depends=sorted(str(path) for path in SOURCES.glob("*.h")),
             libraries=["m", "pthread", "dl"],

@@ -6,10 +6,10 @@ from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
-from fna_lightning.callbacks.predictions import PredictionsFile
+from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_summary import RunSummary
-from fna_lightning.callbacks.shared_data import SharedData
+from fna_lightning.callbacks.shard_data import ShardData
 
 __all__ = [
     "AttentionEntropy",
@@ -20,9 +20,9 @@ __all__ = [
     "HParams",
     "LastCheckpoint",
     "PathLength",
-    "PredictionsFile",
+    "PredictionWriter",
     "Projector",
     "RunSummary",
-    "SharedData",
+    "ShardData",
     "SpectralGap",
 ]

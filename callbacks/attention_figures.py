@@ -7,10 +7,10 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 
-from fna_lightning.attention_maps import AttentionMap
-from fna_lightning.figures import draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
 from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
-from fna_lightning.image_figures import picture_figure
+from fna_lightning.introspection.maps import AttentionMap
+from fna_lightning.plotting.graphs import draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
+from fna_lightning.plotting.images import picture_figure
 
 # of the time since training began
 SHARE = 0.005

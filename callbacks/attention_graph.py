@@ -10,10 +10,10 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor
 
-from fna_lightning.attention_maps import AttentionMap, attention_layers, attention_maps
 from fna_lightning.callbacks.attention_figures import AttentionFigures
-from fna_lightning.callbacks.probe import probe_batch
 from fna_lightning.graph import MEASURES, measure
+from fna_lightning.introspection.maps import AttentionMap, attention_layers, attention_maps
+from fna_lightning.introspection.probe import probe_batch
 from fna_lightning.task import Task
 
 log = logging.getLogger(__name__)

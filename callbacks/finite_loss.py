@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from fna_lightning.attention import MultiheadAttention
 from fna_lightning.errors import UsageError
-from fna_lightning.fully_sharded import sharded
+from fna_lightning.nn.fsdp import sharded
 from fna_lightning.task import Task
 
 

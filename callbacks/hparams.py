@@ -22,9 +22,9 @@ class HParams(L.Callback):
         self.seed = seed
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not isinstance(pl_module, Task) or pl_module.recipe is None:
+        if not isinstance(pl_module, Task) or pl_module.model_config is None:
             return
-        settings: dict[str, Any] = dict(plain_settings(pl_module.recipe))
+        settings: dict[str, Any] = dict(plain_settings(pl_module.model_config))
         if self.seed is not None:
             settings["seed"] = self.seed
         for logger in trainer.loggers:
@@ -33,7 +33,7 @@ class HParams(L.Callback):
                 logger.log_hyperparams(settings, {f"hp/{pl_module.monitor[0]}": math.nan})
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not isinstance(pl_module, Task) or pl_module.recipe is None:
+        if not isinstance(pl_module, Task) or pl_module.model_config is None:
             return
         name = pl_module.monitor[0]
         saver = trainer.checkpoint_callback
@@ -44,11 +44,11 @@ class HParams(L.Callback):
                 logger.log_metrics({f"hp/{name}": float(value)}, step=trainer.global_step)
 
 
-def plain_settings(recipe: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a recipe as ``attention``: ``Fractional``, ``attention.alpha``: 1.2, and so on."""
-    if prefix and "class_path" in recipe:
-        yield prefix, str(recipe["class_path"]).rpartition(".")[2]
-    for name, value in (recipe.get("init_args") or {} if "class_path" in recipe else recipe).items():
+def plain_settings(model_config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a model_config as ``attention``: ``Fractional``, ``attention.alpha``: 1.2, and so on."""
+    if prefix and "class_path" in model_config:
+        yield prefix, str(model_config["class_path"]).rpartition(".")[2]
+    for name, value in (model_config.get("init_args") or {} if "class_path" in model_config else model_config).items():
         path = f"{prefix}.{name}" if prefix else name
         if isinstance(value, dict):
             yield from plain_settings(value, path)

@@ -9,10 +9,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 
-from fna_lightning.errors import UsageError
-from fna_lightning.fully_sharded import local_part
-from fna_lightning.gradient_state import can_be_saved, gradient_state, mean_gradients, set_gradient_state
-from fna_lightning.loop_state import (
+from fna_lightning.checkpoints.exact.dataloader import Position, ResumableDataLoader
+from fna_lightning.checkpoints.exact.gradients import can_be_saved, gradient_state, mean_gradients, set_gradient_state
+from fna_lightning.checkpoints.exact.loops import (
     accumulating,
     batches_done,
     continue_as_usual,
@@ -22,17 +21,18 @@ from fna_lightning.loop_state import (
     resume_epoch_hooks,
     set_batches_done,
 )
-from fna_lightning.metric_state import (
+from fna_lightning.checkpoints.exact.metrics import (
     add_results,
     keep_measuring,
     merged,
     metric_state,
     set_metric_state,
 )
-from fna_lightning.metrics_log import rows_written
-from fna_lightning.random_state import random_state, set_random_state
-from fna_lightning.replay import Position, ReplayLoader
-from fna_lightning.stopping import StoppedError, StopRequest
+from fna_lightning.checkpoints.exact.rng import random_state, set_random_state
+from fna_lightning.errors import UsageError
+from fna_lightning.nn.fsdp import local_part
+from fna_lightning.training.csv_logger import rows_written
+from fna_lightning.training.signals import StoppedError, StopRequest
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class LastCheckpoint(Checkpoint):
         self.minutes = minutes
         self.request = StopRequest()
         self._trainer: L.Trainer | None = None
-        self._loader: ReplayLoader | None = None
+        self._loader: ResumableDataLoader | None = None
         self._saved_at = time.monotonic()
         self._place = ""
         self._resumed: dict[str, Any] | None = None
@@ -76,7 +76,7 @@ class LastCheckpoint(Checkpoint):
         make = data.train_dataloader
 
         def train_dataloader() -> Any:
-            self._loader = ReplayLoader(make(), self._between_batches)
+            self._loader = ResumableDataLoader(make(), self._between_batches)
             return self._loader
 
         # an attribute of this instance shadows the method; teardown takes it away
@@ -244,7 +244,7 @@ class LastCheckpoint(Checkpoint):
         if state["ended"] == [trainer.max_epochs, trainer.max_steps]:
             trainer.should_stop = True
 
-    def _position(self, trainer: L.Trainer, loader: ReplayLoader, state: dict[str, Any]) -> Position | None:
+    def _position(self, trainer: L.Trainer, loader: ResumableDataLoader, state: dict[str, Any]) -> Position | None:
         """Return where the first epoch of this process begins; None at its beginning."""
         if state["epoch_over"]:
             finish_batches(trainer, loader)

@@ -9,8 +9,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from fna_lightning.attention import MultiheadAttention
-from fna_lightning.attention_maps import attention_layers, evaluating
 from fna_lightning.graph import diffusion_map
+from fna_lightning.introspection.maps import attention_layers, evaluating
 from fna_lightning.nn.token_table import TokenTable
 
 log = logging.getLogger(__name__)

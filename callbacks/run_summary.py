@@ -16,7 +16,7 @@ from rich.table import Table
 import fna_lightning
 from fna_lightning.attention import Attention
 from fna_lightning.attention.kernels import chosen_kernels
-from fna_lightning.run_folder import write_results
+from fna_lightning.training.run_folder import write_results
 
 log = logging.getLogger(__name__)
 

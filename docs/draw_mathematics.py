@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from fna_lightning import attention_weights
 from fna_lightning.attention import Fractional
-from fna_lightning.figures import BLUE, COLOURS, GREEN, ORANGE
 from fna_lightning.graph import row_entropy, weyl_spectrum
+from fna_lightning.plotting.graphs import BLUE, COLOURS, GREEN, ORANGE
 
 IMAGES = Path(__file__).parent / "images"
 ALPHAS = (1.2, 1.6, 2.0)

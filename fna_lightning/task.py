@@ -1,27 +1,35 @@
 """The core every task extends: a model, its loss and its metrics as a LightningModule."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import MetricCollection
 
-from fna_lightning.clipping import clip_gradients, is_fused
-from fna_lightning.schedules import WarmupCosine
+from fna_lightning.nn.fsdp import shard
 
 STAGES = ("train", "val", "test")
+
+
+@runtime_checkable
+class StepSchedule(Protocol):
+    """A learning-rate schedule that depends on the length of training and moves every step."""
+
+    def set_total_steps(self, total_steps: int) -> None:
+        """Set the number of optimizer steps of the whole training."""
 
 
 class Task(L.LightningModule, ABC):
     """A model, its loss and its metrics; a subclass says what one batch means.
 
-    A task that was made from a configuration carries it as ``recipe``, plain values only, and saves it in its
+    A task that was made from a configuration carries it as ``model_config``, plain values only, and saves it in its
     checkpoints: they can then be opened without knowing the class, and without running anything stored in them.
 
     Args:
@@ -48,7 +56,7 @@ class Task(L.LightningModule, ABC):
         self.optimizer = optimizer
         self.lr_scheduler = lr_scheduler
         self.schedule_every = schedule_every
-        self.recipe: dict[str, Any] | None = None
+        self.model_config: dict[str, Any] | None = None
 
     @abstractmethod
     def loss(self, batch: Any, stage: str) -> Tensor:
@@ -116,8 +124,6 @@ class Task(L.LightningModule, ABC):
     def configure_model(self) -> None:
         mesh = self.device_mesh
         if mesh is not None:
-            from fna_lightning.fully_sharded import shard
-
             shard(self, mesh["data_parallel"])
 
     def configure_optimizers(self) -> Any:
@@ -125,8 +131,8 @@ class Task(L.LightningModule, ABC):
         if self.lr_scheduler is None:
             return optimizer
         schedule: dict[str, Any] = {"scheduler": self.lr_scheduler(optimizer), "interval": self.schedule_every}
-        if isinstance(schedule["scheduler"], WarmupCosine):
-            schedule["scheduler"].last(int(self.trainer.estimated_stepping_batches))
+        if isinstance(schedule["scheduler"], StepSchedule):
+            schedule["scheduler"].set_total_steps(int(self.trainer.estimated_stepping_batches))
             schedule["interval"] = "step"
         if isinstance(schedule["scheduler"], ReduceLROnPlateau):
             schedule["monitor"] = self.monitor[0]
@@ -140,14 +146,32 @@ class Task(L.LightningModule, ABC):
     ) -> None:
         precision = self.trainer.precision_plugin
         if isinstance(precision, MixedPrecision) and is_fused(optimizer):
-            clip_gradients(precision, optimizer, gradient_clip_val or 0.0, gradient_clip_algorithm)
+            clip_fused_gradients(precision, optimizer, gradient_clip_val or 0.0, gradient_clip_algorithm)
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if self.recipe is not None:
-            checkpoint["recipe"] = self.recipe
+        if self.model_config is not None:
+            checkpoint["model_config"] = self.model_config
         # how the outside world is read and named: what `classify` needs beside the weights
         codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
         if codec is not None:
             checkpoint["codec"] = codec.state()
+
+
+def is_fused(optimizer: Optimizer) -> bool:
+    """Return whether the optimizer unscales gradients itself; Lightning refuses to clip for such an optimizer."""
+    return getattr(optimizer, "_step_supports_amp_scaling", False)
+
+
+def clip_fused_gradients(precision: MixedPrecision, optimizer: Optimizer, value: float, algorithm: str | None) -> None:
+    """Clip the gradients of a fused optimizer in mixed precision, by "norm" (the default) or by "value".
+
+    Lightning refuses the combination because a fused optimizer may unscale gradients after they are clipped. bfloat16
+    does not scale the loss. For float16 the gradients are unscaled first; ``GradScaler`` then tells the optimizer.
+    """
+    if value <= 0.0:
+        return
+    if precision.scaler is not None:
+        precision.scaler.unscale_(optimizer)
+    Precision.clip_gradients(precision, optimizer, value, GradClipAlgorithmType(algorithm or "norm"))

@@ -1,32 +1,32 @@
 """What a batch means: each task with its data. Importing this registers them for the command line."""
 
-from fna_lightning.tasks.augmentation import Crop, Erase, Flip, ResizedCrop
-from fna_lightning.tasks.auto_augmentation import RandAugment, TrivialAugment
-from fna_lightning.tasks.cifar10 import Cifar10Data
-from fna_lightning.tasks.digits import DigitsData
-from fna_lightning.tasks.image_classification import ImageClassification
-from fna_lightning.tasks.imdb import ImdbData
-from fna_lightning.tasks.mixing import CutMix, MixUp
-from fna_lightning.tasks.multi30k import Multi30kData
-from fna_lightning.tasks.numbers import NumberData
-from fna_lightning.tasks.reviews import ReviewData
-from fna_lightning.tasks.text_classification import TextClassification
-from fna_lightning.tasks.translation import Translation
+from fna_lightning.tasks.image.augmentation import RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop
+from fna_lightning.tasks.image.auto_augmentation import RandAugment, TrivialAugment
+from fna_lightning.tasks.image.cifar10 import Cifar10Data
+from fna_lightning.tasks.image.digits import DigitsData
+from fna_lightning.tasks.image.mixing import CutMix, MixUp
+from fna_lightning.tasks.image.task import ImageClassification
+from fna_lightning.tasks.text.imdb import ImdbData
+from fna_lightning.tasks.text.reviews import ReviewData
+from fna_lightning.tasks.text.task import TextClassification
+from fna_lightning.tasks.translation.multi30k import Multi30kData
+from fna_lightning.tasks.translation.numbers import NumberData
+from fna_lightning.tasks.translation.task import Translation
 
 __all__ = [
     "Cifar10Data",
-    "Crop",
     "CutMix",
     "DigitsData",
-    "Erase",
-    "Flip",
     "ImageClassification",
     "ImdbData",
     "MixUp",
     "Multi30kData",
     "NumberData",
     "RandAugment",
-    "ResizedCrop",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
     "ReviewData",
     "TextClassification",
     "Translation",

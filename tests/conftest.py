@@ -13,9 +13,10 @@ from pathlib import Path
 import lightning  # noqa: F401 - its log handler keeps the stderr of its import, which must not be one test's
 import pytest
 import torch
-from fuzz_examples import EXAMPLES
 from hypothesis import settings
-from shipped_data import shipped_data
+
+from helpers.fuzz_examples import EXAMPLES
+from helpers.shipped_data import shipped_data
 
 # torch's first call takes longer than hypothesis's deadline of 200 ms
 settings.register_profile("fna", deadline=None, max_examples=25, derandomize=bool(os.environ.get("CI")))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fna_lightning.cli import main
-from fna_lightning.run_folder import RUN_DIR_VARIABLE
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -2,26 +2,26 @@
 
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.dot_product import DotProduct
+from fna_lightning.attention.external import ExternalAttention
 from fna_lightning.attention.fractional import Fractional
 from fna_lightning.attention.functional import attention_weights, fractional_attention
 from fna_lightning.attention.kernels import available_kernels
 from fna_lightning.attention.multihead import KeyValueCache, MultiheadAttention
-from fna_lightning.attention.projections import Free, Orthogonal, Projection
-from fna_lightning.attention.site import AttentionSite
+from fna_lightning.attention.projections import LinearProjection, OrthogonalProjection, Projection
 from fna_lightning.attention.spherical import Spherical
 from fna_lightning.attention.torch_multihead import FractionalMultiheadAttention
 from fna_lightning.attention.uniform import Uniform
 
 __all__ = [
     "Attention",
-    "AttentionSite",
     "DotProduct",
+    "ExternalAttention",
     "Fractional",
     "FractionalMultiheadAttention",
-    "Free",
     "KeyValueCache",
+    "LinearProjection",
     "MultiheadAttention",
-    "Orthogonal",
+    "OrthogonalProjection",
     "Projection",
     "Spherical",
     "Uniform",

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fna_lightning.attention.inputs import check_queries_and_keys, same_type
 from fna_lightning.attention.kernels import Call, check_kernel_name, compute
-from fna_lightning.attention.masks import Visibility, masked_softmax, restrict
+from fna_lightning.attention.masks import AttentionMask, masked_softmax, restrict
 from fna_lightning.attention.radial import Radial
 
 
@@ -123,7 +123,7 @@ class Attention(nn.Module, ABC):
         is_causal: bool = False,
         offset: int = 0,
         bias: Tensor | None = None,
-    ) -> Visibility:
+    ) -> AttentionMask:
         """Return the checked restrictions of one call."""
         check_queries_and_keys(q, k, mask, bias, offset)
         seen = restrict(mask, bias, is_causal=is_causal, exclude_self=self.exclude_self, offset=offset)
@@ -135,13 +135,13 @@ class Attention(nn.Module, ABC):
             )
         return seen
 
-    def log_density(self, q: Tensor, k: Tensor, seen: Visibility) -> Tensor | None:
+    def log_density(self, q: Tensor, k: Tensor, seen: AttentionMask) -> Tensor | None:
         """Return log D_jj as (..., 1, M), to be taken ``density_power`` times from every logit; None if it is 0."""
         if not self.density_power:
             return None
         return self.row_log_sums(q, k, seen).mT
 
-    def row_log_sums(self, q: Tensor, k: Tensor, seen: Visibility) -> Tensor:
+    def row_log_sums(self, q: Tensor, k: Tensor, seen: AttentionMask) -> Tensor:
         """Return log sum_j C_ij over the visible keys as (..., N, 1); 0 where none is visible."""
         logits = self._logits(q, k, seen)
         allowed = seen.matrix(q.size(-2), k.size(-2), q.device)
@@ -151,11 +151,11 @@ class Attention(nn.Module, ABC):
         sums = logits.masked_fill(~(allowed | empty), -torch.inf).logsumexp(dim=-1, keepdim=True)
         return sums.masked_fill(empty, 0.0)
 
-    def _logits(self, q: Tensor, k: Tensor, seen: Visibility) -> Tensor:
+    def _logits(self, q: Tensor, k: Tensor, seen: AttentionMask) -> Tensor:
         logits = self.log_kernel(q, k)
         return logits if seen.bias is None else logits + seen.bias
 
-    def visible_weights(self, q: Tensor, k: Tensor, seen: Visibility, log_density: Tensor | None) -> Tensor:
+    def visible_weights(self, q: Tensor, k: Tensor, seen: AttentionMask, log_density: Tensor | None) -> Tensor:
         """Return the weights of the queries ``q``, which may be a block of all queries."""
         logits = self._logits(q, k, seen)
         if log_density is not None:
@@ -163,7 +163,7 @@ class Attention(nn.Module, ABC):
         return masked_softmax(logits, seen.matrix(q.size(-2), k.size(-2), q.device))
 
     def weighted_mean(
-        self, q: Tensor, k: Tensor, v: Tensor, seen: Visibility, log_density: Tensor | None, dropout: float
+        self, q: Tensor, k: Tensor, v: Tensor, seen: AttentionMask, log_density: Tensor | None, dropout: float
     ) -> Tensor:
         """Return the written-out output of the queries ``q``, which may be a block of all queries."""
         weights = self.visible_weights(q, k, seen, log_density)

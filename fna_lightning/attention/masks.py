@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Visibility:
+class AttentionMask:
     """What restricts attention in one call, before any (n, m) matrix is built.
 
     Args:
@@ -35,7 +35,7 @@ class Visibility:
                 "leave it off for cross-attention"
             )
 
-    def rows(self, start: int, stop: int) -> "Visibility":
+    def rows(self, start: int, stop: int) -> "AttentionMask":
         """Return the restriction of the queries ``start`` to ``stop``."""
         mask, bias = (rows_of(one, start, stop) for one in (self.mask, self.bias))
         return replace(self, mask=mask, bias=bias, offset=self.offset + start)
@@ -60,13 +60,13 @@ def restrict(
     is_causal: bool = False,
     exclude_self: bool = False,
     offset: int = 0,
-) -> Visibility:
+) -> AttentionMask:
     """Return the restrictions; where ``bias`` is -inf a key is hidden, so that a row may be empty with a bias too."""
     if bias is not None and bias.is_floating_point():
         finite = bias != -torch.inf
         mask = finite if mask is None else mask & finite
         bias = bias.masked_fill(~finite, 0.0)
-    return Visibility(mask, is_causal, exclude_self, offset, bias)
+    return AttentionMask(mask, is_causal, exclude_self, offset, bias)
 
 
 def rows_of(given: Tensor | None, start: int, stop: int) -> Tensor | None:

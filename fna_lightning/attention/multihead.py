@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
-from fna_lightning.attention.projections import Free, Projection, _linear
+from fna_lightning.attention.projections import LinearProjection, Projection, _linear
 
 
 class KeyValueCache:
@@ -48,7 +48,7 @@ class MultiheadAttention(nn.Module):
         dim: int,
         num_heads: int,
         attention: Attention,
-        projection: Callable[[int, int], Projection] = Free,
+        projection: Callable[[int, int], Projection] = LinearProjection,
     ) -> None:
         super().__init__()
         if num_heads < 1 or dim % num_heads:

@@ -50,14 +50,14 @@ class Projection(nn.Module, ABC):
         return "tied" if self.tied else ""
 
 
-class Free(Projection):
+class LinearProjection(Projection):
     """Learned without constraint."""
 
     def maps(self, dim: int, num_heads: int) -> tuple[nn.Module, nn.Module]:
         return _linear(dim), _linear(dim)
 
 
-class Orthogonal(Projection):
+class OrthogonalProjection(Projection):
     """Learned in the orthogonal group, or the identity where that loses nothing.
 
     Args:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fna_lightning.attention.external import ExternalAttention
 from fna_lightning.attention.fractional import Fractional
 from fna_lightning.attention.kappa import Kappa
-from fna_lightning.attention.site import AttentionSite
 
 
 class FractionalMultiheadAttention(nn.MultiheadAttention):
@@ -73,7 +73,7 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
         # PyTorch's encoder layer, in evaluation, goes past the module and computes dot products with its weights,
         # unless the projections are separate; they are for it
         self._qkv_same_embed_dim = False
-        self.site = AttentionSite(Fractional(alpha, kappa, **options), num_heads, embed_dim // num_heads)
+        self.site = ExternalAttention(Fractional(alpha, kappa, **options), num_heads, embed_dim // num_heads)
 
     def forward(
         self,

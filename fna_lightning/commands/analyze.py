@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.progress import Progress
 from rich.table import Table
 
-from fna_lightning.console import wide_console
 from fna_lightning.errors import UsageError
-from fna_lightning.translation_codec import BEGIN
+from fna_lightning.tasks.translation.codec import BEGIN
+from fna_lightning.utils.console import wide_console
 
 if TYPE_CHECKING:
-    from fna_lightning.report.subject import Example, Subject
-    from fna_lightning.report.translation_subject import TranslationSubject
+    from fna_lightning.analysis.models import Example, Subject
+    from fna_lightning.analysis.translation_models import TranslationSubject
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} must be at least {least}, got {value}")
     if args.trust:
         log.warning("--trust: %s and its run folder may run any code they name", args.checkpoint)
-    from fna_lightning.atomic_file import write_text
-    from fna_lightning.report.page import plain, render_page, without_matrices
-    from fna_lightning.report.pictures import write_pictures
-    from fna_lightning.report.translation_subject import TranslationSubject, given_sources, split_sources
-    from fna_lightning.run_folder import run_folder_of
+    from fna_lightning.analysis.page import plain, render_page, without_matrices
+    from fna_lightning.analysis.pictures import write_pictures
+    from fna_lightning.analysis.translation_models import TranslationSubject, given_sources, split_sources
+    from fna_lightning.training.run_folder import run_folder_of
+    from fna_lightning.utils.files import write_text
 
     split = args.split or (None if args.text or args.image else "val")
     kind, paths = subject_kind(args), [args.checkpoint, *args.against]
@@ -104,10 +104,10 @@ def run(args: argparse.Namespace) -> int:
 
 def subject_kind(args: argparse.Namespace) -> "type[Subject]":
     """Return who can read the checkpoint: it carries a tokenizer, two of them, or the size of images."""
-    from fna_lightning.checkpoint import read_checkpoint
-    from fna_lightning.report.image_subject import ImageSubject
-    from fna_lightning.report.subject import HF, Subject
-    from fna_lightning.report.translation_subject import TranslationSubject
+    from fna_lightning.analysis.image_models import ImageSubject
+    from fna_lightning.analysis.models import HF, Subject
+    from fna_lightning.analysis.translation_models import TranslationSubject
+    from fna_lightning.checkpoints.load import read_checkpoint
 
     codec = {} if args.checkpoint.startswith(HF) else read_checkpoint(args.checkpoint).get("codec") or {}
     if "image_size" in codec:
@@ -123,8 +123,8 @@ def examples_of(
     subject: "Subject", split: str | None, args: argparse.Namespace
 ) -> "tuple[list[Example], list[Example]]":
     """Return the examples a person gave, and those of the split."""
-    from fna_lightning.report.image_subject import ImageSubject, given_images, split_images
-    from fna_lightning.report.subject import given_texts, split_texts
+    from fna_lightning.analysis.image_models import ImageSubject, given_images, split_images
+    from fna_lightning.analysis.models import given_texts, split_texts
 
     if isinstance(subject, ImageSubject):
         return given_images(subject, args.image), split_images(subject, split, args.count) if split else []
@@ -158,8 +158,7 @@ def study(
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     """Return everything the page and results.json say, with progress bars on the way."""
-    from fna_lightning.graph.ablation import KINDS
-    from fna_lightning.report.study import (
+    from fna_lightning.analysis.study import (
         PROBABILITIES,
         align_maps,
         growth_lengths,
@@ -168,6 +167,7 @@ def study(
         study_split,
         study_text,
     )
+    from fna_lightning.graph.ablation import KINDS
 
     everything = many or shown
     lengths = growth_lengths(everything, args.max_length) if subjects[0].cuts else []
@@ -233,8 +233,8 @@ def study_translators(
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     """Return the same of translators: each text is two examples, the source and what the first model makes of it."""
-    from fna_lightning.report.study import align_maps, growth_lengths, study_growth, study_split
-    from fna_lightning.report.translation_study import ABLATED, study_pair_ablation, study_source, study_target
+    from fna_lightning.analysis.study import align_maps, growth_lengths, study_growth, study_split
+    from fna_lightning.analysis.translation_study import ABLATED, study_pair_ablation, study_source, study_target
 
     everything = many or shown
     lengths = growth_lengths(everything, args.max_length)

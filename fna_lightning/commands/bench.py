@@ -13,14 +13,14 @@ Each thing that can be measured is a module with ``add_arguments`` and ``run``, 
 import argparse
 from types import ModuleType
 
-from fna_lightning.commands import bench_analysis, bench_attention, bench_callbacks, bench_train, bench_translate
+from fna_lightning.bench import analysis, attention, callbacks, train, translate
 
 SUBJECTS: dict[str, ModuleType] = {
-    "analysis": bench_analysis,
-    "attention": bench_attention,
-    "callbacks": bench_callbacks,
-    "train": bench_train,
-    "translate": bench_translate,
+    "analysis": analysis,
+    "attention": attention,
+    "callbacks": callbacks,
+    "train": train,
+    "translate": translate,
 }
 
 

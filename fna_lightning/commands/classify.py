@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print an answer for each text."""
-    from fna_lightning.checkpoint import read_checkpoint, task_of
-    from fna_lightning.classifying import classify
-    from fna_lightning.codec import TextCodec
+    from fna_lightning.checkpoints.load import read_checkpoint, task_of
+    from fna_lightning.tasks.text.codec import TextCodec
+    from fna_lightning.tasks.text.predict import classify
 
     checkpoint = read_checkpoint(args.checkpoint)
     codec = TextCodec.from_checkpoint(checkpoint, args.checkpoint)

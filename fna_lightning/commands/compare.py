@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fna_lightning.errors import UsageError
-from fna_lightning.escaping import markdown_code, markdown_text
+from fna_lightning.utils.escaping import markdown_code, markdown_text
 
 # column: (file of a run folder, score)
 COLUMNS = {
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what a run folder says of itself."""
-    from fna_lightning.run_folder import read_results
+    from fna_lightning.training.run_folder import read_results
 
     if not (folder / "test.scores.json").is_file():
         raise UsageError(
@@ -84,7 +84,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def read_scores(path: Path) -> dict[str, Any]:
     """Return what a file of scores holds; a damaged one is named."""
-    from fna_lightning.limits import read_json
+    from fna_lightning.utils.limits import read_json
 
     split = path.name.partition(".")[0]
     way_out = f"write it again with `fna-lightning {'test' if split == 'test' else 'validate'}`"
@@ -99,16 +99,16 @@ def read_scores(path: Path) -> dict[str, Any]:
 
 def origin(folder: Path) -> tuple[str, list[str]]:
     """Return the name of the configuration a run was made of, and the settings laid over it by a sweep."""
-    from fna_lightning.grid import RECIPE_FILE
-    from fna_lightning.shipped import shipped_configs
+    from fna_lightning.config.resolve import shipped_configs
+    from fna_lightning.experiments.grid import FINGERPRINT_FILE
 
-    name, recipe = folder.parent.name, folder / RECIPE_FILE
-    if not recipe.is_file():
+    name, fingerprint = folder.parent.name, folder / FINGERPRINT_FILE
+    if not fingerprint.is_file():
         return name, []
     # a sweep names its folders by configuration and settings
     known = [config.removesuffix(".yaml") for config in shipped_configs()]
     name = max((config for config in known if name.startswith(config)), key=len, default=name)
-    return name, [line for line in recipe.read_text().splitlines() if line.startswith("--")]
+    return name, [line for line in fingerprint.read_text().splitlines() if line.startswith("--")]
 
 
 def markdown(title: str, rows: list[dict[str, Any]]) -> str:

@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the folder."""
     if args.folder.exists() and (not args.folder.is_dir() or any(args.folder.iterdir())):
         raise UsageError(f"{args.folder} is there already and not an empty folder; give a new one, or empty it")
-    from fna_lightning.checkpoint import read_checkpoint
-    from fna_lightning.codec import TextCodec
+    from fna_lightning.checkpoints.load import read_checkpoint
+    from fna_lightning.tasks.text.codec import TextCodec
 
     model = published(read_checkpoint(args.checkpoint), args.checkpoint)
     if (args.onnx or args.program) and not isinstance(model.codec, TextCodec):
@@ -39,14 +39,14 @@ def run(args: argparse.Namespace) -> int:
     model.save_pretrained(args.folder)
     written = ["model.safetensors", "config.json", "README.md"]
     if args.onnx:
-        from fna_lightning.exporting import export_onnx
+        from fna_lightning.integrations.export import export_onnx
 
         export_onnx(model.task, args.folder / "model.onnx")
         written.append("model.onnx")
     if args.program:
         import torch
 
-        from fna_lightning.exporting import export_program
+        from fna_lightning.integrations.export import export_program
 
         torch.export.save(export_program(model.task), args.folder / "model.pt2")
         written.append("model.pt2")
@@ -56,19 +56,19 @@ def run(args: argparse.Namespace) -> int:
 
 def published(checkpoint: dict[str, Any], path: str) -> Any:
     """Return the model of a checkpoint with what its run folder says of it."""
-    from fna_lightning.checkpoint import task_of
+    from fna_lightning.checkpoints.load import task_of
     from fna_lightning.integrations.hub import PublishedModel
 
     task = task_of(checkpoint, path)
-    model = PublishedModel(recipe=checkpoint["recipe"], codec=checkpoint.get("codec"), about=about(path))
+    model = PublishedModel(model_config=checkpoint["model_config"], codec=checkpoint.get("codec"), about=about(path))
     model.task.load_state_dict(task.state_dict())
     return model.eval()
 
 
 def about(checkpoint: str) -> dict[str, Any]:
     """Return name, results and deviations of the run a checkpoint lies in; empty if it lies in none."""
-    from fna_lightning.run_folder import read_results, run_folder_of
-    from fna_lightning.shipped import deviations
+    from fna_lightning.config.resolve import deviations
+    from fna_lightning.training.run_folder import read_results, run_folder_of
 
     folder = run_folder_of(checkpoint)
     if folder is None:

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fna_lightning.plugins import OURS, load_plugins, origin
+from fna_lightning.config.plugins import OURS, load_plugins, origin
 
 # name: where it comes from, what it is
 Entries = dict[str, tuple[str, str]]
@@ -98,8 +98,8 @@ def _callbacks() -> Entries:
 
 
 def _configs() -> Entries:
-    from fna_lightning.plugins import plugin_configs
-    from fna_lightning.shipped import shipped_configs
+    from fna_lightning.config.plugins import plugin_configs
+    from fna_lightning.config.resolve import shipped_configs
 
     ours = shipped_configs()
     return {

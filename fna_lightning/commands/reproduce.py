@@ -28,14 +28,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fna_lightning.commands.sweep import run_cells
-from fna_lightning.console import progress_bar, wide_console
 from fna_lightning.errors import UsageError
-from fna_lightning.grid import parse_setting, parse_shard
-from fna_lightning.stopping import stop_by_signal
-from fna_lightning.workers import run_jobs
+from fna_lightning.experiments.grid import parse_setting, parse_shard
+from fna_lightning.experiments.processes import run_jobs
+from fna_lightning.training.signals import stop_by_signal
+from fna_lightning.utils.console import progress_bar, wide_console
 
 if TYPE_CHECKING:
-    from fna_lightning.reproduction.piece import Piece
+    from fna_lightning.reproduction.artifact import Piece
     from fna_lightning.reproduction.scales import Scale
 
 SCALES = ("smoke", "small", "paper")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @stop_by_signal()
 def run(args: argparse.Namespace) -> int:
     """Run what is not finished and write the page."""
-    from fna_lightning.reproduction.pieces import chosen_pieces
+    from fna_lightning.reproduction.artifacts import chosen_pieces
     from fna_lightning.reproduction.scales import SCALES as SIZES
 
     if args.workers < 1:
@@ -128,10 +128,10 @@ def page_writer(
     pieces: "dict[str, Piece]", scale: "Scale", out: Path, runs: Path, copy: Path | None
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that writes the page with what there is, and returns what it says."""
-    from fna_lightning.atomic_file import write_text
     from fna_lightning.reproduction.markdown import markdown
     from fna_lightning.reproduction.page import page
     from fna_lightning.reproduction.summary import summary
+    from fna_lightning.utils.files import write_text
 
     def write() -> dict[str, Any]:
         report = summary(pieces, scale, out, runs)

@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train on."""
-    from fna_lightning.cli import train
-    from fna_lightning.resuming import ResumePoint, require_run_folder
-    from fna_lightning.run_folder import own_run_folder
+    from fna_lightning.checkpoints.resume import ResumePoint, require_run_folder
+    from fna_lightning.commands.train import train
+    from fna_lightning.training.run_folder import own_run_folder
 
     require_run_folder(args.run)
     # the lock comes before anything is read: another process may be writing it

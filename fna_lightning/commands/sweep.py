@@ -19,16 +19,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fna_lightning.atomic_file import no_follow
-from fna_lightning.commands.sweep_markdown import publish, read_published
-from fna_lightning.commands.sweep_report import write_report
-from fna_lightning.console import progress_bar, wide_console
+from fna_lightning.commands.guard import run_guarded
+from fna_lightning.commands.train import train
+from fna_lightning.config.resolve import resolve_config
 from fna_lightning.errors import UsageError
-from fna_lightning.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
-from fna_lightning.run_folder import RUN_DIR_VARIABLE, read_results
-from fna_lightning.shipped import resolve_config
-from fna_lightning.stopping import stop_by_signal
-from fna_lightning.workers import run_jobs
+from fna_lightning.experiments.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
+from fna_lightning.experiments.markdown import publish, read_published
+from fna_lightning.experiments.processes import run_jobs
+from fna_lightning.experiments.report import write_report
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE, read_results
+from fna_lightning.training.signals import stop_by_signal
+from fna_lightning.utils.console import progress_bar, wide_console
+from fna_lightning.utils.files import no_follow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,8 +119,6 @@ def run_cells(todo: list[Cell], root: Path, workers: int, console: Console, *, t
 
 def run_cell(cell: Cell, root: Path, trust: bool = False) -> str | None:
     """Train and test one cell, its output in log.txt of its folder; return what went wrong, if anything."""
-    from fna_lightning.cli import main
-
     folder = cell.start(root)
     os.environ[RUN_DIR_VARIABLE] = str(folder)
     with contextlib.ExitStack() as stack:
@@ -127,11 +127,12 @@ def run_cell(cell: Cell, root: Path, trust: bool = False) -> str | None:
         stack.enter_context(contextlib.redirect_stderr(log))
         try:
             given = ["--trust"] if trust else []
-            code = main(["fit", *given, *cell.arguments(), "--trainer.enable_progress_bar=false"])
+            code = run_guarded(lambda: train(["fit", *given, *cell.arguments(), "--trainer.enable_progress_bar=false"]))
             if code == 0:
                 best = folder / "checkpoints" / "best.ckpt"
                 # the configuration was written a moment ago, from the one that the user gave
-                code = main(["test", "--trust", f"--config={folder / 'config.yaml'}", f"--ckpt_path={best}"])
+                words = ["test", "--trust", f"--config={folder / 'config.yaml'}", f"--ckpt_path={best}"]
+                code = run_guarded(lambda: train(words))
         except Exception:
             traceback.print_exc()
             code = 1

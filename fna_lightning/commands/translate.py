@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from fna_lightning.errors import UsageError
 
 if TYPE_CHECKING:
-    from fna_lightning.checkpointed_translator import CheckpointedTranslator
-    from fna_lightning.decoding import Decoding
     from fna_lightning.search import Hypothesis
+    from fna_lightning.tasks.translation.checkpointed_translator import CheckpointedTranslator
+    from fna_lightning.tasks.translation.decoding import Decoding
 
 # bytes read at once: what is there of them is translated before more is waited for
 WINDOW = 1 << 16
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a translation of each line."""
-    from fna_lightning.checkpointed_translator import CheckpointedTranslator
+    from fna_lightning.tasks.translation.checkpointed_translator import CheckpointedTranslator
 
     if args.nbest < 1 or args.batch_tokens < 1:
         raise UsageError(f"--nbest and --batch-tokens must be at least 1, got {args.nbest} and {args.batch_tokens}")

@@ -5,7 +5,7 @@ import math
 FIRST = 12
 
 
-class Appointments:
+class ConvergenceSchedule:
     """Looks that come closer together as the error falls towards its target.
 
     Between two looks the error fell at some rate, which grows as an iteration goes on; so the next look is half as far

@@ -11,7 +11,7 @@ a poor basis shows, it does not mislead.
 import numpy as np
 from numpy.typing import NDArray
 
-from fna_lightning.graph.appointments import Appointments
+from fna_lightning.graph.appointments import ConvergenceSchedule
 
 Matrix = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def second_modulus(walk: Matrix, *, tolerance: float) -> tuple[float, float]:
     vectors[0] = start / np.linalg.norm(start)
     hessenberg = np.zeros((last + 1, last))
     modulus, error = 0.0, size
-    when = Appointments(0.1 * tolerance, least=2)
+    when = ConvergenceSchedule(0.1 * tolerance, least=2)
     for k in range(1, last + 1):
         growth = _extend(deflated, vectors, hessenberg, k)
         ended = k == last or not growth

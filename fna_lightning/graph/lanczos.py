@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
-from fna_lightning.graph.appointments import Appointments
+from fna_lightning.graph.appointments import ConvergenceSchedule
 
 Matrix = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ def second_modulus_of_reversible(walk: Matrix, *, tolerance: float) -> tuple[flo
     vectors[0] = start / np.linalg.norm(start)
     diagonal, beside = np.zeros(last), np.zeros(last)
     modulus, error = 0.0, np.inf
-    when = Appointments(0.5 * tolerance, least=5)
+    when = ConvergenceSchedule(0.5 * tolerance, least=5)
     for k in range(1, last + 1):
         w = symmetric @ vectors[k - 1]
         w -= (row @ w) * row

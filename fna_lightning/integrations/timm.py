@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
         "fna_lightning.integrations.timm needs timm, which is not installed; pip install 'fna-lightning[timm]'"
     ) from error
 
-from fna_lightning.attention import AttentionSite, Fractional
+from fna_lightning.attention import ExternalAttention, Fractional
 
 
 class FractionalAttention(TimmAttention):
@@ -29,7 +29,7 @@ class FractionalAttention(TimmAttention):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.site = AttentionSite(Fractional(**self.settings), self.num_heads, self.head_dim)
+        self.site = ExternalAttention(Fractional(**self.settings), self.num_heads, self.head_dim)
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Return (B, N, C) tokens; ``attn_mask`` is boolean (True = may attend) or added to the logits."""

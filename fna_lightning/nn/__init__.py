@@ -8,11 +8,11 @@ from fna_lightning.nn.embedding import Embedding
 from fna_lightning.nn.encoder import Encoder, EncoderLayer
 from fna_lightning.nn.feed_forward import FeedForward
 from fna_lightning.nn.grid_positions import GridPositions
+from fna_lightning.nn.linear_cross_entropy import linear_cross_entropy
 from fna_lightning.nn.patches import ImageTokens, Patches
 from fna_lightning.nn.pooling import Pooling
 from fna_lightning.nn.positions import Positions
 from fna_lightning.nn.seq2seq import Seq2Seq
-from fna_lightning.nn.smoothed_loss import smoothed_loss
 from fna_lightning.nn.token_table import TokenTable
 from fna_lightning.nn.vit import ViT
 
@@ -34,5 +34,5 @@ __all__ = [
     "Seq2Seq",
     "TokenTable",
     "ViT",
-    "smoothed_loss",
+    "linear_cross_entropy",
 ]

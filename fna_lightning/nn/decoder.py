@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from fna_lightning.attention import Attention, Free, KeyValueCache, MultiheadAttention, Projection
+from fna_lightning.attention import Attention, KeyValueCache, LinearProjection, MultiheadAttention, Projection
 from fna_lightning.nn.decoder_state import DecoderState
 from fna_lightning.nn.feed_forward import FeedForward
 from fna_lightning.nn.residual import ResidualLayer
@@ -16,8 +16,8 @@ class DecoderLayer(ResidualLayer):
     Under fractional attention the cross-attention is a function of the distance from decoder queries to encoder keys.
 
     Args:
-        mixer: the multi-head attention among the decoder's tokens.
-        cross: the multi-head attention from the decoder's tokens to the encoder's.
+        self_attn: the multi-head attention among the decoder's tokens.
+        cross_attn: the multi-head attention from the decoder's tokens to the encoder's.
         feed_forward: the network applied to each token.
         dim: width of a token.
         pre_norm: normalise what enters a sublayer (pre-LN) instead of what leaves its residual (post-LN).
@@ -27,8 +27,8 @@ class DecoderLayer(ResidualLayer):
 
     def __init__(
         self,
-        mixer: MultiheadAttention,
-        cross: MultiheadAttention,
+        self_attn: MultiheadAttention,
+        cross_attn: MultiheadAttention,
         feed_forward: nn.Module,
         dim: int,
         *,
@@ -37,11 +37,11 @@ class DecoderLayer(ResidualLayer):
         on_sphere: bool = False,
     ) -> None:
         super().__init__(pre_norm=pre_norm, dropout=dropout, on_sphere=on_sphere)
-        self.mixer = mixer
-        self.cross = cross
+        self.self_attn = self_attn
+        self.cross_attn = cross_attn
         self.feed_forward = feed_forward
-        self.mixer_norm = nn.LayerNorm(dim)
-        self.cross_norm = nn.LayerNorm(dim)
+        self.self_attn_norm = nn.LayerNorm(dim)
+        self.cross_attn_norm = nn.LayerNorm(dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
 
     def forward(
@@ -65,16 +65,16 @@ class DecoderLayer(ResidualLayer):
             across: keys and values of ``memory``, computed on the first call. With caches ``x`` is one token of each
                 of W hypotheses, (B * W, 1, D).
         """
-        x = self._residual(self.mixer_norm, x, lambda y: self.mixer(self._asking(y), is_causal=True, cache=own))
-        x = self._residual(self.cross_norm, x, lambda y: self._look_across(self._asking(y), memory, mask, across))
+        x = self._residual(self.self_attn_norm, x, lambda y: self.self_attn(self._asking(y), is_causal=True, cache=own))
+        x = self._residual(self.cross_attn_norm, x, lambda y: self._look_across(self._asking(y), memory, mask, across))
         return self._residual(self.feed_forward_norm, x, self.feed_forward)
 
     def _look_across(self, x: Tensor, memory: Tensor, mask: Tensor | None, across: KeyValueCache | None) -> Tensor:
         if across is None:
-            return self.cross(x, memory, mask)
+            return self.cross_attn(x, memory, mask)
         # the hypotheses of one sentence ask the same keys, so they are queries of one sequence: (B, W, D)
         together = x.view(memory.size(0), -1, x.size(-1))
-        return self.cross(together, memory, mask, cache=across).view_as(x)
+        return self.cross_attn(together, memory, mask, cache=across).view_as(x)
 
 
 class Decoder(nn.Module):
@@ -86,8 +86,9 @@ class Decoder(nn.Module):
         dim: width of a token.
         depth: number of layers.
         num_heads: number of heads; must divide ``dim``.
-        hidden: width of the feed-forward networks.
-        projection: makes the map to queries and keys of each self-attention: ``Free`` or ``Orthogonal``, tied or not.
+        ffn_dim: width of the feed-forward networks.
+        projection: makes the map to queries and keys of each self-attention, such as
+            ``LinearProjection`` or ``OrthogonalProjection``.
         cross_projection: the same of each cross-attention.
         pre_norm: pre-LN layers (with a last norm) instead of post-LN.
         dropout: probability of dropping a coordinate of a sublayer's result.
@@ -102,9 +103,9 @@ class Decoder(nn.Module):
         dim: int = 64,
         depth: int = 1,
         num_heads: int = 1,
-        hidden: int = 256,
-        projection: Callable[[int, int], Projection] = Free,
-        cross_projection: Callable[[int, int], Projection] = Free,
+        ffn_dim: int = 256,
+        projection: Callable[[int, int], Projection] = LinearProjection,
+        cross_projection: Callable[[int, int], Projection] = LinearProjection,
         pre_norm: bool = False,
         dropout: float = 0.1,
         on_sphere: bool = False,
@@ -118,7 +119,7 @@ class Decoder(nn.Module):
             DecoderLayer(
                 MultiheadAttention(dim, num_heads, attention, projection),
                 MultiheadAttention(dim, num_heads, cross_attention, cross_projection),
-                FeedForward(dim, hidden, dropout=dropout),
+                FeedForward(dim, ffn_dim, dropout=dropout),
                 dim,
                 pre_norm=pre_norm,
                 dropout=dropout,
@@ -136,7 +137,7 @@ class Decoder(nn.Module):
 
     def step(self, x: Tensor, state: DecoderState) -> Tensor:
         """Map the next token of each hypothesis, (R, 1, D), to (R, 1, D), and remember it in ``state``."""
-        for layer, own, across in zip(self.layers, state.own, state.cross, strict=True):
+        for layer, own, across in zip(self.layers, state.self_attn, state.cross_attn, strict=True):
             x = layer(x, state.memory, state.mask, own=own, across=across)
         return self.norm(x)
 

@@ -20,22 +20,22 @@ class DecoderState:
         self.memory = memory
         self.mask = mask
         self.width = 1
-        self.own = [KeyValueCache() for _ in range(depth)]
-        self.cross = [KeyValueCache() for _ in range(depth)]
+        self.self_attn = [KeyValueCache() for _ in range(depth)]
+        self.cross_attn = [KeyValueCache() for _ in range(depth)]
 
     def __len__(self) -> int:
         """Return how many tokens of the target have been read."""
-        return len(self.own[0])
+        return len(self.self_attn[0])
 
     def select(self, rows: Tensor) -> "DecoderState":
         """Keep the hypotheses ``rows``, (sentences, hypotheses); those in a line belong to one sentence."""
         sentences = rows[:, 0] // self.width
-        for cache in self.own:
+        for cache in self.self_attn:
             cache.reorder(rows.flatten())
         if len(sentences) != len(self.memory):
             self.memory = self.memory[sentences]
             self.mask = None if self.mask is None else self.mask[sentences]
-            for cache in self.cross:
+            for cache in self.cross_attn:
                 cache.reorder(sentences)
         self.width = rows.size(1)
         return self

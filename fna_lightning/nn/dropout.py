@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from fna_lightning.attention.kernels import cpu_dropout
+from fna_lightning.attention.kernels.cpu import dropout as cpu_dropout
 
 
 class Dropout(nn.Dropout):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from fna_lightning.attention import Attention, Free, MultiheadAttention, Projection
+from fna_lightning.attention import Attention, LinearProjection, MultiheadAttention, Projection
 from fna_lightning.nn.feed_forward import FeedForward
 from fna_lightning.nn.residual import ResidualLayer
 
@@ -13,7 +13,7 @@ class EncoderLayer(ResidualLayer):
     """Self-attention and a feed-forward network, each with its residual and layer norm.
 
     Args:
-        mixer: the multi-head attention.
+        self_attn: the multi-head attention.
         feed_forward: the network applied to each token.
         dim: width of a token.
         pre_norm: normalise what enters a sublayer (pre-LN) instead of what leaves its residual (post-LN).
@@ -23,7 +23,7 @@ class EncoderLayer(ResidualLayer):
 
     def __init__(
         self,
-        mixer: MultiheadAttention,
+        self_attn: MultiheadAttention,
         feed_forward: nn.Module,
         dim: int,
         *,
@@ -32,14 +32,14 @@ class EncoderLayer(ResidualLayer):
         on_sphere: bool = False,
     ) -> None:
         super().__init__(pre_norm=pre_norm, dropout=dropout, on_sphere=on_sphere)
-        self.mixer = mixer
+        self.self_attn = self_attn
         self.feed_forward = feed_forward
-        self.mixer_norm = nn.LayerNorm(dim)
+        self.self_attn_norm = nn.LayerNorm(dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map (B, N, D) tokens to (B, N, D) tokens."""
-        x = self._residual(self.mixer_norm, x, lambda y: self.mixer(self._asking(y), mask=mask))
+        x = self._residual(self.self_attn_norm, x, lambda y: self.self_attn(self._asking(y), mask=mask))
         return self._residual(self.feed_forward_norm, x, self.feed_forward)
 
 
@@ -51,8 +51,9 @@ class Encoder(nn.Module):
         dim: width of a token.
         depth: number of layers.
         num_heads: number of heads; must divide ``dim``.
-        hidden: width of the feed-forward networks.
-        projection: makes the map to queries and keys of each layer: ``Free`` or ``Orthogonal``, tied or not.
+        ffn_dim: width of the feed-forward networks.
+        projection: makes the map to queries and keys of each layer, such as ``LinearProjection`` or
+            ``OrthogonalProjection``.
         pre_norm: pre-LN layers (with a last norm) instead of post-LN.
         activation: of the feed-forward networks: "relu" or "gelu".
         dropout: probability of dropping a coordinate of a sublayer's result.
@@ -66,8 +67,8 @@ class Encoder(nn.Module):
         dim: int = 64,
         depth: int = 1,
         num_heads: int = 1,
-        hidden: int = 256,
-        projection: Callable[[int, int], Projection] = Free,
+        ffn_dim: int = 256,
+        projection: Callable[[int, int], Projection] = LinearProjection,
         pre_norm: bool = False,
         activation: str = "relu",
         dropout: float = 0.1,
@@ -80,7 +81,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(
             EncoderLayer(
                 MultiheadAttention(dim, num_heads, attention, projection),
-                FeedForward(dim, hidden, activation=activation, dropout=dropout),
+                FeedForward(dim, ffn_dim, activation=activation, dropout=dropout),
                 dim,
                 pre_norm=pre_norm,
                 dropout=dropout,

@@ -12,15 +12,15 @@ class FeedForward(nn.Sequential):
 
     Args:
         dim: width of a token.
-        hidden: width between the maps.
+        ffn_dim: width between the maps.
         activation: "relu" or "gelu".
         dropout: probability of dropping a hidden coordinate.
     """
 
-    def __init__(self, dim: int, hidden: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, ffn_dim: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
-        widen = nn.Linear(dim, hidden)
+        widen = nn.Linear(dim, ffn_dim)
         # stored by columns: for narrow tokens the matrix products of its backward pass then take a third of the time
         widen.weight = nn.Parameter(widen.weight.detach().t().contiguous().t())
-        super().__init__(widen, ACTIVATIONS[activation](), Dropout(dropout), nn.Linear(hidden, dim))
+        super().__init__(widen, ACTIVATIONS[activation](), Dropout(dropout), nn.Linear(ffn_dim, dim))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fna_lightning.attention import Attention, Free, Projection
+from fna_lightning.attention import Attention, LinearProjection, Projection
 from fna_lightning.nn.decoder import Decoder
 from fna_lightning.nn.decoder_state import DecoderState
 from fna_lightning.nn.embedding import Embedding
@@ -30,8 +30,9 @@ class Seq2Seq(nn.Module):
         depth: layers of the encoder.
         decoder_depth: layers of the decoder; None is as many as the encoder's.
         num_heads: number of heads; must divide ``dim``.
-        hidden: width of the feed-forward networks.
-        projection: makes the map to queries and keys of the encoder: ``Free`` or ``Orthogonal``, tied or not.
+        ffn_dim: width of the feed-forward networks.
+        projection: makes the map to queries and keys of the encoder, such as ``LinearProjection`` or
+            ``OrthogonalProjection``.
         decoder_projection: the same of the decoder's self-attention.
         cross_projection: the same of the cross-attention.
         tied: what shares one table of token vectors: "all" (source, target and scores; needs a joint vocabulary),
@@ -55,10 +56,10 @@ class Seq2Seq(nn.Module):
         depth: int = 4,
         decoder_depth: int | None = None,
         num_heads: int = 4,
-        hidden: int = 256,
-        projection: Callable[[int, int], Projection] = Free,
-        decoder_projection: Callable[[int, int], Projection] = Free,
-        cross_projection: Callable[[int, int], Projection] = Free,
+        ffn_dim: int = 256,
+        projection: Callable[[int, int], Projection] = LinearProjection,
+        decoder_projection: Callable[[int, int], Projection] = LinearProjection,
+        cross_projection: Callable[[int, int], Projection] = LinearProjection,
         tied: str = "all",
         positions: str = "sinusoidal",
         max_length: int = 512,
@@ -74,7 +75,7 @@ class Seq2Seq(nn.Module):
                 f"tied='all' needs one vocabulary for both languages, got {source_size} and {target_size} token ids; "
                 "use a joint tokenizer, or tied='target'"
             )
-        shape = {"dim": dim, "num_heads": num_heads, "hidden": hidden}
+        shape = {"dim": dim, "num_heads": num_heads, "ffn_dim": ffn_dim}
         style = {"pre_norm": pre_norm, "dropout": dropout, "on_sphere": on_sphere}
         self.encoder = Encoder(attention, depth=depth, projection=projection, **shape, **style)  # type: ignore[arg-type]
         self.decoder = Decoder(

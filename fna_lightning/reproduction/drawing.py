@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fna_lightning.figures import BLUE, GREEN, GREY, ORANGE, PURPLE
-from fna_lightning.reproduction.piece import Row
+from fna_lightning.plotting.graphs import BLUE, GREEN, GREY, ORANGE, PURPLE
+from fna_lightning.reproduction.artifact import Row
 
 # colours that colour-blind people tell apart, and shapes for print
 LOOKS = {

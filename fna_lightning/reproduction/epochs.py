@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from fna_lightning.grid import Cell
+from fna_lightning.experiments.grid import Cell
 
 
 def by_epoch(cells: Sequence[Cell], root: Path, column: str) -> dict[int, float]:

@@ -1,13 +1,13 @@
 """The runs of the reproduction, by family: every piece that needs a run names the same cell, so it is trained once."""
 
-from fna_lightning.grid import Cell
+from fna_lightning.config.resolve import resolve_config, shipped_configs
+from fna_lightning.experiments.grid import Cell
 from fna_lightning.reproduction.scales import Scale, Settings
-from fna_lightning.shipped import resolve_config, shipped_configs
 
 # short name: what it is called on the page
 ATTENTIONS = {"fna": "FNA (alpha = 1.2)", "la": "LA (alpha = 2)", "dp": "DP", "uniform": "uniform"}
 TIED = "model.encoder.projection.tied"
-ORTHOGONAL: Settings = (("model.encoder.projection", "Orthogonal"),)
+ORTHOGONAL: Settings = (("model.encoder.projection", "OrthogonalProjection"),)
 
 
 def small_cells(

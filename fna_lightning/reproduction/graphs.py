@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from fna_lightning.analysis.models import Example, Subject
 from fna_lightning.graph import measure
-from fna_lightning.report.subject import Example, Subject
 
 
 def graph_means(subject: Subject, examples: Sequence[Example], names: Sequence[str]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fna_lightning.reproduction.texts import CLAIM_COLUMNS, REGISTER_COLUMNS, ROW_COLUMNS, claim_texts, row_texts
+from fna_lightning.reproduction.cells import CLAIM_COLUMNS, REGISTER_COLUMNS, ROW_COLUMNS, claim_texts, row_texts
 
 
 def markdown(report: dict[str, Any]) -> str:

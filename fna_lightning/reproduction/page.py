@@ -6,9 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fna_lightning.reproduction.cells import CLAIM_COLUMNS, REGISTER_COLUMNS, ROW_COLUMNS, claim_texts, row_texts
 from fna_lightning.reproduction.markdown import outcome
 from fna_lightning.reproduction.runner import piece_folder
-from fna_lightning.reproduction.texts import CLAIM_COLUMNS, REGISTER_COLUMNS, ROW_COLUMNS, claim_texts, row_texts
 from fna_lightning.reproduction.verdict import VERDICTS
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -16,7 +16,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def page(report: dict[str, Any], out: Path) -> str:
     """Return the page; every text in it is escaped."""
-    style = files("fna_lightning.report").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("fna_lightning.analysis").joinpath("page.css").read_text(encoding="utf-8")
     style += files("fna_lightning.reproduction").joinpath("page.css").read_text(encoding="utf-8")
     title, runs = escape(report["title"]), report["runs"]
     facts = (

@@ -9,13 +9,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from fna_lightning.atomic_file import write_text
-from fna_lightning.reproduction.bench import Bench
-from fna_lightning.reproduction.piece import Finding, Piece
-from fna_lightning.reproduction.pieces import all_pieces
+from fna_lightning.reproduction.artifact import Finding, Piece
+from fna_lightning.reproduction.artifacts import all_pieces
+from fna_lightning.reproduction.context import Bench
 from fna_lightning.reproduction.published import paper
 from fna_lightning.reproduction.scales import Scale
-from fna_lightning.run_folder import read_results
+from fna_lightning.training.run_folder import read_results
+from fna_lightning.utils.files import write_text
 from fna_lightning.version import VERSION
 
 FINDING = "finding.json"
@@ -29,7 +29,10 @@ def piece_key(piece: Piece, scale: Scale, runs: Path) -> str:
     if not reason:
         for cell in piece.cells(scale):
             done = cell.finished(runs)
-            parts += [cell.recipe(), json.dumps(read_results(cell.folder(runs)), sort_keys=True) if done else "missing"]
+            parts += [
+                cell.fingerprint(),
+                json.dumps(read_results(cell.folder(runs)), sort_keys=True) if done else "missing",
+            ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

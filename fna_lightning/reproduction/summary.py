@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fna_lightning.reproduction.piece import Finding, Piece
+from fna_lightning.reproduction.artifact import Finding, Piece
 from fna_lightning.reproduction.published import deviations
 from fna_lightning.reproduction.runner import piece_folder, read_finding
 from fna_lightning.reproduction.scales import Scale
 from fna_lightning.reproduction.verdict import NOT_RUN, RULE, VERDICTS, difference, verdict
-from fna_lightning.run_folder import read_results
+from fna_lightning.training.run_folder import read_results
 from fna_lightning.version import VERSION
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from fna_lightning.reproduction.piece import Claim, Row
+from fna_lightning.reproduction.artifact import Claim, Row
 
 REPRODUCED, DIFFERS, NOT_COMPARABLE, NOT_RUN = "reproduced", "differs", "not comparable", "not run"
 VERDICTS = (REPRODUCED, DIFFERS, NOT_COMPARABLE, NOT_RUN)

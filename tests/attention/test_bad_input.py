@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fna_lightning import attention_weights, fractional_attention
-from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention, Orthogonal
+from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention, OrthogonalProjection
 
-from attention_cases import qkv
+from helpers.attention_cases import qkv
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_width_the_heads_do_not_divide() -> None:
 
 def test_an_unknown_group_map() -> None:
     with pytest.raises(ValueError, match="unknown group_map 'exp'; choose one of matrix_exp, cayley"):
-        Orthogonal(8, 2, group_map="exp")
+        OrthogonalProjection(8, 2, group_map="exp")

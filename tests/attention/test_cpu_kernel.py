@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fna_lightning import available_kernels, fractional_attention
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, Call, choose, cpu_library
-from fna_lightning.attention.kernels.cpu_op import radial_attention
+from fna_lightning.attention.kernels.cpu.op import radial_attention
 from fna_lightning.attention.radial import Radial
 
 needs_kernel = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from fna_lightning import attention_weights, available_kernels, fractional_atten
 from fna_lightning.attention import DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, chosen_kernels
 
-from attention_cases import TOLERANCE, qkv
+from helpers.attention_cases import TOLERANCE, qkv
 
 
 def test_every_kernel_says_ok_or_why_not() -> None:

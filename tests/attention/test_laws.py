@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from fna_lightning.attention import Attention, Uniform
 from fna_lightning.attention.kernels import chunked
 
-from attention_cases import ATTENTIONS, SHIFT_TOLERANCE, TOLERANCE, pairs, qkv, refusal, with_kernel
-from attention_formula import written_output
+from helpers.attention_cases import ATTENTIONS, SHIFT_TOLERANCE, TOLERANCE, pairs, qkv, refusal, with_kernel
+from helpers.attention_formula import written_output
 
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
 every_pair = pytest.mark.parametrize(("attention", "kernel"), pairs(), ids=repr)

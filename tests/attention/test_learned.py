@@ -12,7 +12,7 @@ from fna_lightning.attention.kernels import chunked
 from fna_lightning.attention.masks import masked_softmax
 from fna_lightning.nn import Encoder
 
-from attention_cases import TOLERANCE, qkv, refusal
+from helpers.attention_cases import TOLERANCE, qkv, refusal
 
 # what is learned from where, on which manifold
 CASES = [
@@ -131,7 +131,7 @@ def test_they_start_at_the_rule_and_stay_in_range() -> None:
 def test_every_layer_learns_its_own() -> None:
     attention = Fractional(learn="kappa")
     encoder = Encoder(attention, dim=8, depth=2, num_heads=4)
-    first, second = (layer.mixer for layer in encoder.layers)
+    first, second = (layer.self_attn for layer in encoder.layers)
     assert first.attention is not second.attention
     assert first.learned_values()["kappa"].shape == (4,)
     encoder(torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))).square().sum().backward()

@@ -9,8 +9,8 @@ from fna_lightning.attention import (
     Attention,
     DotProduct,
     Fractional,
-    Free,
     KeyValueCache,
+    LinearProjection,
     MultiheadAttention,
     Spherical,
     Uniform,
@@ -22,7 +22,7 @@ every_kind = pytest.mark.parametrize("attention", KINDS, ids=repr)
 
 def layer_of(attention: Attention, *, tied: bool = False) -> MultiheadAttention:
     torch.manual_seed(0)
-    return MultiheadAttention(12, 3, attention, lambda dim, heads: Free(dim, heads, tied=tied)).double()
+    return MultiheadAttention(12, 3, attention, lambda dim, heads: LinearProjection(dim, heads, tied=tied)).double()
 
 
 def test_dot_product_heads_are_pytorchs() -> None:

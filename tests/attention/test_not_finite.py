@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fna_lightning.attention import Attention, Fractional
 
-from attention_cases import KINDS, refusal
+from helpers.attention_cases import KINDS, refusal
 
 RADIAL = list(KINDS)[:5]
 BAD = pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf], ids=str)

@@ -5,7 +5,15 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Free, MultiheadAttention, Orthogonal, Spherical
+from fna_lightning.attention import (
+    Attention,
+    DotProduct,
+    Fractional,
+    LinearProjection,
+    MultiheadAttention,
+    OrthogonalProjection,
+    Spherical,
+)
 
 D = 12
 
@@ -17,14 +25,14 @@ def parameters(module: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("projection", "heads", "matrices", "query_is_identity"),
     [
-        (Free(D, 1), 1, 2, False),
-        (Free(D, 1, tied=True), 1, 1, False),
-        (Free(D, 3), 3, 2, False),
-        (Free(D, 3, tied=True), 3, 1, False),
-        (Orthogonal(D, 1), 1, 1, True),
-        (Orthogonal(D, 1, tied=True), 1, 0, True),
-        (Orthogonal(D, 3), 3, 2, False),
-        (Orthogonal(D, 3, tied=True), 3, 1, False),
+        (LinearProjection(D, 1), 1, 2, False),
+        (LinearProjection(D, 1, tied=True), 1, 1, False),
+        (LinearProjection(D, 3), 3, 2, False),
+        (LinearProjection(D, 3, tied=True), 3, 1, False),
+        (OrthogonalProjection(D, 1), 1, 1, True),
+        (OrthogonalProjection(D, 1, tied=True), 1, 0, True),
+        (OrthogonalProjection(D, 3), 3, 2, False),
+        (OrthogonalProjection(D, 3, tied=True), 3, 1, False),
     ],
     ids=str,
 )
@@ -41,7 +49,9 @@ def test_rows_of_the_table(projection: nn.Module, heads: int, matrices: int, que
 @pytest.mark.parametrize("group_map", ["matrix_exp", "cayley", "householder"])
 def test_orthogonal_maps_stay_orthogonal_in_training(group_map: str) -> None:
     torch.manual_seed(0)
-    layer = MultiheadAttention(D, 3, Fractional(), lambda dim, heads: Orthogonal(dim, heads, group_map=group_map))
+    layer = MultiheadAttention(
+        D, 3, Fractional(), lambda dim, heads: OrthogonalProjection(dim, heads, group_map=group_map)
+    )
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     before = layer.projection.query.weight.detach().clone()
     for _ in range(20):

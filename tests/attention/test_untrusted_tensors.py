@@ -18,9 +18,9 @@ from fna_lightning.attention import (
     KeyValueCache,
     MultiheadAttention,
 )
-from fna_lightning.attention.kernels import cpu_library
+from fna_lightning.attention.kernels.cpu import library as cpu_library
 
-from attention_cases import KINDS, refusal
+from helpers.attention_cases import KINDS, refusal
 
 needs_kernel = pytest.mark.skipif(
     cpu_library.missing() is not None, reason=f"no C kernel here: {cpu_library.missing()}"

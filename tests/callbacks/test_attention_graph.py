@@ -15,13 +15,13 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import Tensor
 
 from fna_lightning.attention import DotProduct, Fractional, Uniform
-from fna_lightning.attention_maps import attention_maps
 from fna_lightning.callbacks import AttentionEntropy, AttentionGraph, PathLength, SpectralGap
-from fna_lightning.callbacks.probe import probe_batch, probe_indices
 from fna_lightning.graph import MEASURES, align, measure, path_lengths, spectral_gap
+from fna_lightning.introspection.maps import attention_maps
+from fna_lightning.introspection.probe import probe_batch, probe_indices
 from fna_lightning.nn import Encoder
 from fna_lightning.tasks import ReviewData, TextClassification
-from fna_lightning.tasks.text_data import Sequences
+from fna_lightning.tasks.text.data import Sequences
 
 
 class FewReviews(ReviewData):
@@ -44,7 +44,7 @@ def task(attention: Any = None) -> TextClassification:
         data.vocab_size,
         2,
         attention or Fractional(kappa=1.0),
-        lambda attention: Encoder(attention, dim=8, depth=2, num_heads=2, hidden=8),
+        lambda attention: Encoder(attention, dim=8, depth=2, num_heads=2, ffn_dim=8),
     )
 
 
@@ -77,10 +77,10 @@ def test_it_logs_what_the_graph_functions_say_of_the_probe(tmp_path: Path) -> No
     for name in MEASURES:
         mean = torch.stack([values[name] for values in every]).mean().item()
         assert logged[f"attention/{name}"].item() == pytest.approx(mean, abs=1e-5)
-    heads = [row for row in rows(tmp_path) if row["attention/encoder.layers.1.mixer/1/mean_hops"]]
+    heads = [row for row in rows(tmp_path) if row["attention/encoder.layers.1.self_attn/1/mean_hops"]]
     assert len(heads) == 2
-    second = path_lengths(*(getattr(maps["encoder.layers.1.mixer"], key) for key in ("weights", "lengths")))
-    assert float(heads[-1]["attention/encoder.layers.1.mixer/1/mean_hops"]) == pytest.approx(
+    second = path_lengths(*(getattr(maps["encoder.layers.1.self_attn"], key) for key in ("weights", "lengths")))
+    assert float(heads[-1]["attention/encoder.layers.1.self_attn/1/mean_hops"]) == pytest.approx(
         second.mean[:, 1].mean().item(), abs=1e-6
     )
 
@@ -92,7 +92,7 @@ def test_tensorboard_gets_scalars_and_figures(tmp_path: Path) -> None:
     board = EventAccumulator(str(next(tmp_path.glob("tb/version_0"))))
     board.Reload()
     tags = board.Tags()
-    assert {"attention/spectral_gap", "attention/encoder.layers.0.mixer/0/entropy"} <= set(tags["scalars"])
+    assert {"attention/spectral_gap", "attention/encoder.layers.0.self_attn/0/entropy"} <= set(tags["scalars"])
     figures = {"gap_as_training_goes", "hop_matrix", "spectrum", "diffusion_map"}
     assert {f"attention/{name}" for name in figures} <= set(tags["images"])
     assert "attention/hops" in tags["histograms"]
@@ -116,7 +116,7 @@ def test_every_n_steps_and_a_choice_of_layers_and_heads(tmp_path: Path) -> None:
     # 4 batches an epoch, 2 epochs: after steps 3 and 6, which count from 0
     assert [row["step"] for row in found] == ["2", "5"]
     heads = [name for name in found[0] if name.startswith("attention/encoder")]
-    assert heads == ["attention/encoder.layers.1.mixer/0/spectral_gap"]
+    assert heads == ["attention/encoder.layers.1.self_attn/0/spectral_gap"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_mistakes_are_named_before_training(tmp_path: Path) -> None:
         SpectralGap(heads=[1, 1])
     with pytest.raises(ValueError, match=r"layers must lie in \[0, 1\], got 2; the attention layers are encoder"):
         trainer(tmp_path, AttentionGraph(layers=[2])).fit(task(), FewReviews())
-    with pytest.raises(ValueError, match=r"heads must lie in \[0, 1\], got 7; encoder.layers.0.mixer has 2 heads"):
+    with pytest.raises(ValueError, match=r"heads must lie in \[0, 1\], got 7; encoder.layers.0.self_attn has 2 heads"):
         trainer(tmp_path, AttentionGraph(heads=[7])).fit(task(), FewReviews())
 
 
@@ -263,10 +263,10 @@ def test_two_processes_log_the_same_as_one(tmp_path: Path) -> None:
 def test_learned_alpha_and_kappa_are_logged(tmp_path: Path) -> None:
     model = task(Fractional(1.5, kappa=2.0, learn=["alpha", "kappa"]))
     trainer(tmp_path, AttentionGraph(sequences=2, figures=False), max_epochs=1).fit(model, FewReviews())
-    (last,) = [row for row in rows(tmp_path) if row["attention/encoder.layers.0.mixer/1/alpha"]]
+    (last,) = [row for row in rows(tmp_path) if row["attention/encoder.layers.0.self_attn/1/alpha"]]
     for number, layer in enumerate(model.encoder.layers):
-        for name, values in layer.mixer.learned_values().items():
+        for name, values in layer.self_attn.learned_values().items():
             for head, value in enumerate(values.tolist()):
-                logged = float(last[f"attention/encoder.layers.{number}.mixer/{head}/{name}"])
+                logged = float(last[f"attention/encoder.layers.{number}.self_attn/{head}/{name}"])
                 assert logged == pytest.approx(value, abs=1e-6)
                 assert logged != pytest.approx({"alpha": 1.5, "kappa": 2.0}[name], abs=1e-6)

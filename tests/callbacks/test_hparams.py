@@ -1,18 +1,19 @@
-"""TensorBoard's HParams: the settings of the recipe, and the best metric."""
+"""TensorBoard's HParams: the settings of the model_config, and the best metric."""
 
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_runs import train_tiny
 
 from fna_lightning.callbacks.hparams import plain_settings
+
+from helpers.tiny_runs import train_tiny
 
 
 def test_settings_are_flat_and_plain() -> None:
     attention = {"class_path": "fna_lightning.attention.Fractional", "init_args": {"alpha": 1.2, "kappa": "auto"}}
-    recipe = {"class_path": "a.B", "init_args": {"attention": attention, "sizes": [1, 2], "cut": None}}
-    assert dict(plain_settings(recipe)) == {
+    model_config = {"class_path": "a.B", "init_args": {"attention": attention, "sizes": [1, 2], "cut": None}}
+    assert dict(plain_settings(model_config)) == {
         "attention": "Fractional",
         "attention.alpha": 1.2,
         "attention.kappa": "auto",

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tiny_runs import train_tiny
 
 from fna_lightning.callbacks import Projector
+
+from helpers.tiny_runs import train_tiny
 
 
 @pytest.mark.parametrize("config", ["reviews_fna.yaml", "reviews_dp.yaml"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fna_lightning.cli import main
-from fna_lightning.shipped import resolve_config_arguments, shipped_configs
+from fna_lightning.config.resolve import resolve_config_arguments, shipped_configs
 
 FIT = ["fit", "--config", "reviews_fna.yaml"]
 

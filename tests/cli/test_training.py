@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from fna_lightning.cli import main
-from fna_lightning.run_folder import RUN_DIR_VARIABLE
-from fna_lightning.shipped import shipped_configs
+from fna_lightning.config.resolve import shipped_configs
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
 SMALL = ["--data.train_size=64", "--data.eval_size=40", "--data.longest=60", "--trainer.max_epochs=1"]
 

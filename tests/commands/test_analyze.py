@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import CHROMIUM, browser
-from tiny_runs import train_tiny
 
-from fna_lightning.checkpoint import load_task
+from fna_lightning.analysis.models import Subject
+from fna_lightning.analysis.page import embed
+from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
 from fna_lightning.graph import measure, shortest_path
-from fna_lightning.report.ablated import ablated
-from fna_lightning.report.page import embed
-from fna_lightning.report.subject import Subject
+from fna_lightning.introspection.ablation import ablated
+
+from helpers.browser import CHROMIUM, browser
+from helpers.tiny_runs import train_tiny
 
 TEXT = "the plot was gripping and the music was not what i call tinny"
 HOSTILE = "the plot </script><script>alert(1)</script> <img src=x onerror=alert(2)> {{data}} was gripping"
@@ -95,7 +96,7 @@ def test_one_token_has_clear_answers(checkpoints, tmp_path) -> None:
     ("change", "words", "said"),
     [
         (lambda content: content.pop("codec"), ["--text", "a"], "carries no tokenizer and class names"),
-        (lambda content: content.pop("recipe"), ["--text", "a"], "carries no recipe"),
+        (lambda content: content.pop("model_config"), ["--text", "a"], "carries no model_config"),
         (
             lambda content: content["state_dict"]["embedding.tokens.weight"].fill_(torch.nan),
             ["--text", "the plot"],
@@ -105,7 +106,7 @@ def test_one_token_has_clear_answers(checkpoints, tmp_path) -> None:
         (lambda content: None, ["--text", "  "], "has no token"),
         (lambda content: None, ["--text", "a", "--count", "0"], "--count must be at least 1, got 0"),
     ],
-    ids=["another task", "no recipe", "nan", "no data", "no token", "no count"],
+    ids=["another task", "no model_config", "nan", "no data", "no token", "no count"],
 )
 def test_what_cannot_be_studied_is_said(checkpoints, tmp_path, capsys, change, words, said) -> None:
     content = torch.load(checkpoints[0], weights_only=True)

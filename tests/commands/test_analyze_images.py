@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from cifar_folder import png
 
 from fna_lightning.cli import main
-from fna_lightning.image_figures import grid_side, hops_on_grid, where_it_looks
+from fna_lightning.plotting.images import grid_side, hops_on_grid, where_it_looks
 from fna_lightning.tasks import DigitsData
+
+from helpers.cifar_folder import png
 
 
 @pytest.fixture(scope="module")

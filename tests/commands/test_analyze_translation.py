@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_translation import train_tiny_translation
 
+from fna_lightning.analysis.translation_models import TranslationSubject
 from fna_lightning.cli import main
 from fna_lightning.graph import measure
-from fna_lightning.report.translation_subject import TranslationSubject
+
+from helpers.tiny_translation import train_tiny_translation
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from imdb_folder import BAD, GOOD, imdb_folder
-from tiny_runs import train_tiny
 
-from fna_lightning.checkpoint import load_task
+from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
-from fna_lightning.codec import TextCodec
 from fna_lightning.tasks import ReviewData
-from fna_lightning.tasks.text_data import pad
+from fna_lightning.tasks.text.codec import TextCodec
+from fna_lightning.tasks.text.data import pad
+
+from helpers.imdb_folder import BAD, GOOD, imdb_folder
+from helpers.tiny_runs import train_tiny
 
 
 @pytest.fixture(scope="module")

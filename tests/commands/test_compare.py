@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from fna_lightning.cli import main
-from fna_lightning.decoding import Decoding
-from fna_lightning.run_folder import write_results
-from fna_lightning.tasks.translation_scores import Scored, score
+from fna_lightning.tasks.translation.decoding import Decoding
+from fna_lightning.tasks.translation.scores import Scored, score
+from fna_lightning.training.run_folder import write_results
 
 
 def finished_run(folder: Path, *, validated: bool) -> Path:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from interrupted import COMMON, TASKS, fit
-from tiny_runs import train_tiny
 from torch.testing import assert_close
 
-from fna_lightning.checkpoint import load_task
+from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
-from fna_lightning.shipped import deviations
+from fna_lightning.config.resolve import deviations
+
+from helpers.interrupted import COMMON, TASKS, fit
+from helpers.tiny_runs import train_tiny
 
 hub = pytest.importorskip("fna_lightning.integrations.hub", reason="needs the extra `export`")
 LENGTHS = (1, 17, 512)
@@ -88,8 +89,8 @@ def test_the_card_says_what_the_run_recorded(trained: Path, folder: Path) -> Non
     assert f"| val/accuracy | {results['fit']['metrics']['val/accuracy']:.4f} |" in card
     assert "None recorded for this configuration." in card
     about = {"config": "imdb_fna", "deviations": deviations("imdb_fna.yaml")}
-    recipe = hub.PublishedModel.from_pretrained(folder).recipe
-    card = hub.PublishedModel(recipe=recipe, about=about).generate_model_card().content
+    model_config = hub.PublishedModel.from_pretrained(folder).model_config
+    card = hub.PublishedModel(model_config=model_config, about=about).generate_model_card().content
     assert len(about["deviations"]) > 1
     assert all(f"- {one}" in card for one in about["deviations"])
     assert "The run recorded none." in card

@@ -7,15 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, browser
 
 from fna_lightning.cli import main
-from fna_lightning.reproduction.bench import Bench
+from fna_lightning.reproduction.artifact import Finding, Row, Table
+from fna_lightning.reproduction.artifacts import all_pieces, fig_path, fig_tokens
+from fna_lightning.reproduction.context import Bench
 from fna_lightning.reproduction.markdown import markdown
 from fna_lightning.reproduction.page import page
-from fna_lightning.reproduction.piece import Finding, Row, Table
-from fna_lightning.reproduction.pieces import all_pieces, fig_path, fig_tokens
 from fna_lightning.reproduction.scales import SCALES, SMOKE
+
+from helpers.browser import CHROMIUM, browser
 
 HOSTILE = "<script>alert(1)</script> | `x` {{y}} <img src=x onerror=alert(2)>"
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import train_tiny
-from tiny_translation import train_tiny_translation
 
-from fna_lightning.checkpointed_translator import CheckpointedTranslator
 from fna_lightning.cli import main
-from fna_lightning.decoding import Decoding
+from fna_lightning.tasks.translation.checkpointed_translator import CheckpointedTranslator
+from fna_lightning.tasks.translation.decoding import Decoding
+
+from helpers.tiny_runs import train_tiny
+from helpers.tiny_translation import train_tiny_translation
 
 
 @pytest.fixture(scope="module")

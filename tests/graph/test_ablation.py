@@ -5,9 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from walks import generator, random_walk
 
 from fna_lightning.graph import ablate
+
+from helpers.matrices import generator, random_walk
 
 every_kind = pytest.mark.parametrize("kind", ["edges", "nodes"])
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from walks import random_walk
 
 from fna_lightning.graph import (
     diffusion_distance,
@@ -19,6 +18,8 @@ from fna_lightning.graph import (
     spectrum,
     tv_to_uniform,
 )
+
+from helpers.matrices import random_walk
 
 STOCHASTIC: dict[str, Callable[..., object]] = {
     "spectral_gap": spectral_gap,

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
-from walks import attention, random_walk, ring, two_clusters
 
 from fna_lightning.graph import diffusion_distance, diffusion_map
+
+from helpers.matrices import attention, random_walk, ring, two_clusters
 
 walks = st.builds(
     lambda n, seed, sharpness: random_walk(n, seed, sharpness=sharpness, tied=True),

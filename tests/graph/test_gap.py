@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from walks import attention, directed_ring, generator, random_walk, ring, two_clusters
 
 from fna_lightning.graph import gap as gap_module
 from fna_lightning.graph import spectral_gap, spectrum
 from fna_lightning.graph.krylov import second_modulus
 from fna_lightning.graph.lanczos import second_modulus_of_reversible
+
+from helpers.matrices import attention, directed_ring, generator, random_walk, ring, two_clusters
 
 METHODS = ["auto", "exact", "reversible", "iterative"]
 every_method = pytest.mark.parametrize("method", METHODS)

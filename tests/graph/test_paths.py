@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
-from walks import attention, generator, random_walk, ring
 
 from fna_lightning.graph import ablate, path_lengths, path_parents, shortest_path
+
+from helpers.matrices import attention, generator, random_walk, ring
 
 
 def hops_by_networkx(weights: Tensor, *, exact: bool = False) -> Tensor:

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from walks import random_walk
 
 from fna_lightning.graph import effective_rank, row_entropy, tv_to_uniform
+
+from helpers.matrices import random_walk
 
 
 @given(n=st.integers(2, 40))

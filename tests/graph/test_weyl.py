@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from walks import generator
 
 from fna_lightning import attention_weights
 from fna_lightning.graph import log_log_slope, weyl_spectrum
+
+from helpers.matrices import generator
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from torch.testing import assert_close
 tf = pytest.importorskip("transformers", reason="needs the extra `hf`")
 
 from fna_lightning.attention import Fractional  # noqa: E402
-from fna_lightning.attention_maps import attention_maps  # noqa: E402
 from fna_lightning.integrations import hf  # noqa: E402
-from fna_lightning.integrations.hf.sites import interface_layers  # noqa: E402
+from fna_lightning.integrations.hf.layers import interface_layers  # noqa: E402
+from fna_lightning.introspection.maps import attention_maps  # noqa: E402
 
-from hf_models import MODELS, SIZES, inputs, outputs, tiny, write_out  # noqa: E402
+from helpers.hf_models import MODELS, SIZES, inputs, outputs, tiny, write_out  # noqa: E402
 
 every_model = pytest.mark.parametrize("name", MODELS)
 KAPPA = 1.5

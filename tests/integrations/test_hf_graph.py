@@ -22,7 +22,7 @@ from fna_lightning.graph import spectral_gap  # noqa: E402
 from fna_lightning.integrations import hf  # noqa: E402
 from fna_lightning.task import Task  # noqa: E402
 
-from hf_models import inputs, tiny  # noqa: E402
+from helpers.hf_models import inputs, tiny  # noqa: E402
 
 WORDS = ["the", "plot", "was", "not", "what", "i", "call", "gripping", "a", "film", "to", "remember"]
 

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 timm = pytest.importorskip("timm", reason="needs the extra `timm`")
 
 from fna_lightning.attention import DotProduct, Fractional  # noqa: E402
-from fna_lightning.attention_maps import attention_maps  # noqa: E402
 from fna_lightning.integrations.timm import FractionalAttention, fractional  # noqa: E402
+from fna_lightning.introspection.maps import attention_maps  # noqa: E402
 
 SMALL = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
 

@@ -13,7 +13,7 @@ from fna_lightning.nn import Embedding, Encoder, Pooling, Positions
 def test_padding_changes_nothing(attention: Attention, pre_norm: bool) -> None:
     torch.manual_seed(0)
     encoder = (
-        Encoder(attention, dim=16, depth=2, num_heads=2, hidden=24, pre_norm=pre_norm, on_sphere=True).eval().double()
+        Encoder(attention, dim=16, depth=2, num_heads=2, ffn_dim=24, pre_norm=pre_norm, on_sphere=True).eval().double()
     )
     x = torch.randn(3, 6, 16, dtype=torch.float64)
     padded = torch.cat([x, torch.randn(3, 5, 16, dtype=torch.float64)], dim=1)
@@ -24,8 +24,8 @@ def test_padding_changes_nothing(attention: Attention, pre_norm: bool) -> None:
 def test_layers_share_one_attention_and_nothing_else() -> None:
     attention = Fractional()
     encoder = Encoder(attention, dim=8, depth=3)
-    assert all(layer.mixer.attention is attention for layer in encoder.layers)
-    assert encoder.layers[0].mixer.value.weight is not encoder.layers[1].mixer.value.weight
+    assert all(layer.self_attn.attention is attention for layer in encoder.layers)
+    assert encoder.layers[0].self_attn.value.weight is not encoder.layers[1].self_attn.value.weight
 
 
 def test_attention_swaps_under_trained_weights() -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Orthogonal, Uniform
-from fna_lightning.nn import Dropout, Seq2Seq, smoothed_loss
+from fna_lightning.attention import Attention, DotProduct, Fractional, OrthogonalProjection, Uniform
+from fna_lightning.nn import Dropout, Seq2Seq, linear_cross_entropy
 
-from attention_cases import ATTENTIONS
+from helpers.attention_cases import ATTENTIONS
 
 EVERY = pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
 NORMS = pytest.mark.parametrize("pre_norm", [False, True], ids=["post", "pre"])
@@ -20,7 +20,7 @@ def network(attention: Attention, **more: object) -> Seq2Seq:
     torch.manual_seed(0)
     # what needs all tokens at once is no attention for a decoder
     decoding = Fractional(1.2) if attention.density_power else attention
-    shape = {"dim": 16, "depth": 2, "num_heads": 2, "hidden": 24, "max_length": 32}
+    shape = {"dim": 16, "depth": 2, "num_heads": 2, "ffn_dim": 24, "max_length": 32}
     return Seq2Seq(20, 20, attention, decoding, decoding, **shape, **more).double().eval()  # type: ignore[arg-type]
 
 
@@ -94,14 +94,14 @@ def test_hypotheses_of_a_sentence_share_its_source() -> None:
 
 def test_three_attentions_and_three_projections() -> None:
     inside, back, across = Fractional(1.2), DotProduct(), Uniform()
-    shape = {"dim": 8, "depth": 1, "num_heads": 2, "hidden": 8}
-    model = Seq2Seq(9, 9, inside, back, across, cross_projection=Orthogonal, **shape)  # type: ignore[arg-type]
+    shape = {"dim": 8, "depth": 1, "num_heads": 2, "ffn_dim": 8}
+    model = Seq2Seq(9, 9, inside, back, across, cross_projection=OrthogonalProjection, **shape)  # type: ignore[arg-type]
     layer = model.decoder.layers[0]
-    assert model.encoder.layers[0].mixer.attention is inside
-    assert layer.mixer.attention is back
-    assert layer.cross.attention is across
-    assert isinstance(layer.cross.projection, Orthogonal)
-    assert not isinstance(layer.mixer.projection, Orthogonal)
+    assert model.encoder.layers[0].self_attn.attention is inside
+    assert layer.self_attn.attention is back
+    assert layer.cross_attn.attention is across
+    assert isinstance(layer.cross_attn.projection, OrthogonalProjection)
+    assert not isinstance(layer.self_attn.projection, OrthogonalProjection)
 
 
 @pytest.mark.parametrize(("tied", "tables"), [("all", 1), ("target", 2), ("none", 3)])
@@ -134,7 +134,7 @@ def test_the_loss_is_cross_entropy_with_its_gradients(smoothing: float) -> None:
     x = torch.randn(600, 8, generator=generator, dtype=torch.float64).requires_grad_()
     w = torch.randn(50, 8, generator=generator, dtype=torch.float64).requires_grad_()
     y = torch.randint(0, 50, (600,), generator=generator)
-    got, plain = smoothed_loss(x, w, y, smoothing)
+    got, plain = linear_cross_entropy(x, w, y, smoothing)
     want = torch.nn.functional.cross_entropy(x @ w.mT, y, label_smoothing=smoothing)
     assert_close(got, want)
     assert_close(plain, torch.nn.functional.cross_entropy(x @ w.mT, y))

@@ -5,14 +5,14 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Orthogonal, Spherical, Uniform
+from fna_lightning.attention import Attention, DotProduct, Fractional, OrthogonalProjection, Spherical, Uniform
 from fna_lightning.nn import ConvTokens, Encoder, GridPositions, Patches, Pooling, ViT
 
 ATTENTIONS = [Fractional(kappa="vision"), Fractional(2.0, "vision"), Spherical(), DotProduct(), Uniform()]
 
 
 def paper_encoder(attention: Attention) -> Encoder:
-    return Encoder(attention, dim=48, depth=4, num_heads=6, hidden=192, pre_norm=True, activation="gelu", dropout=0.0)
+    return Encoder(attention, dim=48, depth=4, num_heads=6, ffn_dim=192, pre_norm=True, activation="gelu", dropout=0.0)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
@@ -92,5 +92,5 @@ def test_attention_pooling_ignores_padding() -> None:
 
 
 def test_any_projection_fits() -> None:
-    encoder = Encoder(Fractional(kappa="vision"), dim=12, num_heads=2, projection=Orthogonal, pre_norm=True)
+    encoder = Encoder(Fractional(kappa="vision"), dim=12, num_heads=2, projection=OrthogonalProjection, pre_norm=True)
     assert ViT(encoder, 3, image_size=8)(torch.rand(2, 3, 8, 8)).shape == (2, 3)

@@ -17,20 +17,20 @@ import numpy as np
 import pytest
 import torch
 
-from fna_lightning.callbacks.predictions import PredictionsFile
-from fna_lightning.classifying import classify
+from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.cli import main
+from fna_lightning.config.messages import explain
 from fna_lightning.errors import UsageError
-from fna_lightning.explanations import explain
-from fna_lightning.image_codec import MAX_PIXELS, ImageCodec, decode
-from fna_lightning.tasks import array_files
-from fna_lightning.tasks.array_files import create_array, save_array
-from fna_lightning.tasks.cifar10_source import HubImages, check_labels
-from fna_lightning.tasks.image_cache import open_images, write_images
-from fna_lightning.tasks.parallel_source import ParallelSource
-from fna_lightning.tasks.text_source import TextSource
-from fna_lightning.tasks.token_cache import ensure
-from fna_lightning.tasks.token_files import open_tokens
+from fna_lightning.tasks.data import array_files
+from fna_lightning.tasks.data.array_files import create_array, save_array
+from fna_lightning.tasks.data.cache import ensure
+from fna_lightning.tasks.data.token_files import open_tokens
+from fna_lightning.tasks.image.cache import open_images, write_images
+from fna_lightning.tasks.image.cifar10_source import HubImages, check_labels
+from fna_lightning.tasks.image.codec import MAX_PIXELS, ImageCodec, decode
+from fna_lightning.tasks.text.predict import classify
+from fna_lightning.tasks.text.source import TextSource
+from fna_lightning.tasks.translation.parallel_source import ParallelSource
 
 # builds a cache of two megabytes on a disk of one
 FULL_DISK = """
@@ -40,8 +40,8 @@ import numpy as np
 folder = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
 from fna_lightning.errors import UsageError
-from fna_lightning.tasks.image_cache import write_images
-from fna_lightning.tasks.token_cache import ensure
+from fna_lightning.tasks.image.cache import write_images
+from fna_lightning.tasks.data.cache import ensure
 pixels = lambda number: np.full((3, 32, 32), 7, np.uint8)
 try:
     ensure(folder / "cache", lambda draft: write_images(draft, pixels, [0] * 700, (3, 32, 32)))
@@ -237,7 +237,7 @@ def test_file_names_in_another_encoding(tmp_path: Path) -> None:
         world_size=1, datamodule=SimpleNamespace(example_names=lambda: [os.fsdecode(b"caf\xe9.png"), "=1+1.png"])
     )
     found = [{"label": ["+cmd", "cat"], "probability": torch.tensor([0.5, -0.25])}]
-    PredictionsFile(str(tmp_path)).write_on_epoch_end(trainer, None, found, [[[0, 1]]])  # type: ignore[arg-type]
+    PredictionWriter(str(tmp_path)).write_on_epoch_end(trainer, None, found, [[[0, 1]]])  # type: ignore[arg-type]
     lines = (tmp_path / "predictions.csv").read_text().splitlines()
     assert lines == ["file,label,probability", "caf\\udce9.png,'+cmd,0.5", "'=1+1.png,cat,-0.25"]
     data = tmp_path / "data"

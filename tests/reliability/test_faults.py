@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from interrupted import COMMON, TASKS, fit, interrupt
 
-from fna_lightning import atomic_file
-from fna_lightning.atomic_file import write_whole
-from fna_lightning.checkpoint import read_checkpoint
+from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.cli import main
+from fna_lightning.config.messages import explain
 from fna_lightning.errors import UsageError
-from fna_lightning.explanations import explain
-from fna_lightning.run_folder import RUN_DIR_VARIABLE
 from fna_lightning.task import Task
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
+from fna_lightning.utils import files as atomic_file
+from fna_lightning.utils.files import atomic_write
+
+from helpers.interrupted import COMMON, TASKS, fit, interrupt
 
 RUN = [*TASKS["text"], *COMMON]
 
@@ -70,7 +71,7 @@ def test_a_full_disk_keeps_the_last_good_file(
 def test_a_read_only_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(UsageError, match="no permission to write there"):
-        write_whole(tmp_path / "last.ckpt", lambda file: None)
+        atomic_write(tmp_path / "last.ckpt", lambda file: None)
 
 
 def test_a_folder_of_runs_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +96,7 @@ def test_other_disks_that_refuse(number: str, words: str, tmp_path: Path) -> Non
         raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
 
     with pytest.raises(UsageError, match=f"{words}.*the one written before is kept"):
-        write_whole(path, write)
+        atomic_write(path, write)
     assert path.read_text() == "good"
     assert [one.name for one in tmp_path.iterdir()] == ["last.ckpt"]
 
@@ -104,9 +105,9 @@ def test_a_file_is_never_seen_half_written(tmp_path: Path) -> None:
     """Looked at while it is written again and again, and after its writer is killed."""
     path = tmp_path / "file"
     code = (
-        "import sys, pathlib; from fna_lightning.atomic_file import write_whole\n"
+        "import sys, pathlib; from fna_lightning.utils.files import atomic_write\n"
         "for i in range(10**9):\n"
-        "    write_whole(pathlib.Path(sys.argv[1]), lambda file: file.write(bytes([i % 256]) * 2_000_000))"
+        "    atomic_write(pathlib.Path(sys.argv[1]), lambda file: file.write(bytes([i % 256]) * 2_000_000))"
     )
     writer = subprocess.Popen([sys.executable, "-c", code, str(path)])
     deadline = time.monotonic() + 300
@@ -134,10 +135,10 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(
     seen: dict[str, torch.Tensor] = {}
 
     def spoil(task: Any) -> None:
-        mixer = task.encoder.layers[0].mixer
+        self_attn = task.encoder.layers[0].self_attn
         with torch.no_grad():
             # head 2 of 4, 4 coordinates each: finite, but its values are not
-            mixer.value.weight[8:12] = 3e38
+            self_attn.value.weight[8:12] = 3e38
         seen.update({name: parameter.detach().clone() for name, parameter in task.named_parameters()})
         seen["task"] = task
 
@@ -145,7 +146,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(
     assert fit(folder, monkeypatch, RUN) == 2
     said = complaint(capsys)
     assert "at step 14 (epoch 1), so training stops before the weights change" in said
-    assert "it begins in the attention layer encoder.layers.0.mixer, head 2;" in said
+    assert "it begins in the attention layer encoder.layers.0.self_attn, head 2;" in said
     task: Any = seen.pop("task")
     assert all(torch.equal(parameter, seen[name]) for name, parameter in task.named_parameters())
     assert read_checkpoint(folder / "checkpoints/last.ckpt")["global_step"] == 10

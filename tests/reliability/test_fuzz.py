@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from fuzz_examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_runs import train_tiny
 
-from fna_lightning.checkpoint import read_checkpoint, task_of
+from fna_lightning.checkpoints.load import read_checkpoint, task_of
+from fna_lightning.checkpoints.resume import ResumePoint
 from fna_lightning.cli import main
+from fna_lightning.config.resolve import shipped_configs
 from fna_lightning.errors import UsageError
-from fna_lightning.resuming import ResumePoint
-from fna_lightning.shipped import shipped_configs
-from fna_lightning.tasks.text_source import TextSource
+from fna_lightning.tasks.text.source import TextSource
+
+from helpers.fuzz_examples import examples
+from helpers.tiny_runs import train_tiny
 
 patient = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(15))
 FEW = settings(patient, max_examples=examples(8))
@@ -84,7 +85,7 @@ def test_a_damaged_checkpoint(checkpoint: Path, tmp_path_factory: pytest.TempPat
 
 
 @FEW
-@given(key=st.sampled_from(["recipe", "codec", "state_dict", "exact", "loops", "hyper_parameters"]), value=plain)
+@given(key=st.sampled_from(["model_config", "codec", "state_dict", "exact", "loops", "hyper_parameters"]), value=plain)
 def test_a_checkpoint_with_made_up_parts(
     checkpoint: Path, tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

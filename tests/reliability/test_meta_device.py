@@ -6,13 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Free, MultiheadAttention, Orthogonal, Spherical
+from fna_lightning.attention import (
+    Attention,
+    DotProduct,
+    Fractional,
+    LinearProjection,
+    MultiheadAttention,
+    OrthogonalProjection,
+    Spherical,
+)
 from fna_lightning.nn import Embedding, Encoder, Seq2Seq
 from fna_lightning.tasks import ImageClassification, TextClassification
-from fna_lightning.tasks.image_data import ImageBatch
-from fna_lightning.tasks.text_data import TextBatch
+from fna_lightning.tasks.image.data import ImageBatch
+from fna_lightning.tasks.text.data import TextBatch
 
-from attention_cases import ATTENTIONS
+from helpers.attention_cases import ATTENTIONS
 
 META = torch.device("meta")
 MASKS = {"none": None, "padding": (2, 1, 1, 5), "any": (2, 4, 5, 5)}
@@ -39,7 +47,7 @@ def test_every_attention(attention: Attention, mask: tuple[int, ...] | None, is_
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("projection", [Free, Orthogonal])
+@pytest.mark.parametrize("projection", [LinearProjection, OrthogonalProjection])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_every_projection(projection: Any, tied: bool, heads: int) -> None:
     # made on the CPU: torch's orthogonal parametrisation looks at the numbers it starts from
@@ -52,7 +60,7 @@ def test_every_projection(projection: Any, tied: bool, heads: int) -> None:
 # every task with a batch of its kind; a new task joins by one line
 def text() -> tuple[Any, Any]:
     task = TextClassification(
-        50, 3, Spherical(), lambda attention: Encoder(attention, dim=16, num_heads=4, hidden=16, depth=2), Embedding
+        50, 3, Spherical(), lambda attention: Encoder(attention, dim=16, num_heads=4, ffn_dim=16, depth=2), Embedding
     )
     tokens = torch.randint(0, 50, (4, 9), device=META)
     return task, TextBatch(
@@ -62,7 +70,7 @@ def text() -> tuple[Any, Any]:
 
 def images() -> tuple[Any, Any]:
     task = ImageClassification(
-        3, 1, 8, Fractional(), lambda attention: Encoder(attention, dim=16, num_heads=4, hidden=16, pre_norm=True)
+        3, 1, 8, Fractional(), lambda attention: Encoder(attention, dim=16, num_heads=4, ffn_dim=16, pre_norm=True)
     )
     pixels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8, device=META)
     return task, ImageBatch(pixels, torch.zeros(4, dtype=torch.long, device=META))
@@ -84,7 +92,7 @@ def test_the_translator(attention: Attention) -> None:
     # its loss picks the real tokens by their values, which a tensor here has not: the network is what can be tried
     with META:
         three = (attention, attention, attention)
-        network = Seq2Seq(40, 40, *three, dim=16, num_heads=4, hidden=16, depth=1, max_length=16)
+        network = Seq2Seq(40, 40, *three, dim=16, num_heads=4, ffn_dim=16, depth=1, max_length=16)
         source, target = torch.randint(0, 40, (4, 9)), torch.randint(0, 40, (4, 7))
         scores = network(source, torch.ones(4, dtype=torch.long), target)
     backward(scores, *network.parameters())

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import train_tiny
-from tiny_translation import train_tiny_translation
 
 from fna_lightning.cli import main
-from fna_lightning.explanations import explain
-from fna_lightning.output import READER_GONE, reader_is_gone
+from fna_lightning.config.messages import explain
+from fna_lightning.utils.output import READER_GONE, reader_is_gone
+
+from helpers.tiny_runs import train_tiny
+from helpers.tiny_translation import train_tiny_translation
 
 
 def first_line(arguments: list[str], given: Path) -> tuple[int, bytes, str]:

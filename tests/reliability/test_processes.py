@@ -18,26 +18,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from fna_lightning.checkpoint import load_task, read_checkpoint
+from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
-from fna_lightning.run_folder import RUN_DIR_VARIABLE
-from fna_lightning.sharding import share
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
+from fna_lightning.training.sharding import share
 
 # the embedded data of every task; the last batch is shared unequally
 TASKS = {
     "text": [
         *("--config", "reviews_dp.yaml", "--data.train_size=91", "--data.eval_size=33", "--data.longest=40"),
-        *("--model.encoder.dim=16", "--model.encoder.hidden=16"),
+        *("--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
     ],
     # plain patches: the batch norm of the convolutional tokeniser sees the images of its own process only
     "images": [
         *("--config", "digits_dp.yaml", "--model.tokens=Patches", "--model.tokens.patch=2"),
-        *("--model.encoder.dim=16", "--model.encoder.hidden=16"),
+        *("--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
     ],
     "translation": [
         *("--config", "numbers_dp.yaml", "--data.train_size=91", "--data.eval_size=33"),
-        *("--model.network.dim=16", "--model.network.hidden=16", "--model.network.depth=1"),
+        *("--model.network.dim=16", "--model.network.ffn_dim=16", "--model.network.depth=1"),
     ],
 }
 # (setting, a batch of one process, of each of two, steps of two epochs); pairs of any length up to 16 share evenly
@@ -123,7 +123,7 @@ def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch:
 
 def run_ranks(count: int, folder: Path, stop_in: str, stop_at: int, arguments: list[str]) -> list[int]:
     """Run a command in ``count`` processes of one run; the first sends itself SIGTERM at a call of a step."""
-    port, driver = str(free_port()), str(Path(__file__).parents[1] / "support/signalled.py")
+    port, driver = str(free_port()), str(Path(__file__).parents[1] / "helpers/signalled.py")
     ranks = []
     for rank in range(count):
         where = {} if count == 1 else {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -166,10 +166,13 @@ def test_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 # with orthogonal maps: a parametrisation whose parameter is a shard
 SHARDED = {
-    "text": ["--model.encoder.projection=Orthogonal", "--model.encoder.depth=2"],
+    "text": ["--model.encoder.projection=OrthogonalProjection", "--model.encoder.depth=2"],
     # no schedule: it would depend on the number of epochs
-    "images": ["--model.encoder.projection=Orthogonal", "--model.lr_scheduler=null"],
-    "translation": ["--model.network.projection=Orthogonal", "--model.network.cross_projection=Orthogonal"],
+    "images": ["--model.encoder.projection=OrthogonalProjection", "--model.lr_scheduler=null"],
+    "translation": [
+        "--model.network.projection=OrthogonalProjection",
+        "--model.network.cross_projection=OrthogonalProjection",
+    ],
 }
 
 

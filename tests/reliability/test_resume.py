@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import COMMON, TASKS, PowerCutError, assert_same_run, checkpoint, fit, interrupt, results
 
 from fna_lightning.callbacks import RunSummary
+from fna_lightning.checkpoints.resume import ResumePoint, changes
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
-from fna_lightning.resuming import ResumePoint, changes
 from fna_lightning.task import Task
-from fna_lightning.training_cli import unsaved_settings
+from fna_lightning.training.cli import unsaved_settings
+
+from helpers.interrupted import COMMON, TASKS, PowerCutError, assert_same_run, checkpoint, fit, interrupt, results
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 

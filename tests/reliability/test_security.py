@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
-from tiny_runs import train_tiny
 
-from fna_lightning.checkpoint import load_task, read_checkpoint
+from fna_lightning.analysis.page import embed
+from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
-from fna_lightning.report.page import embed
-from fna_lightning.training_cli import refuse_unpickling
+from fna_lightning.training.cli import refuse_unpickling
+
+from helpers.tiny_runs import train_tiny
 
 
 class Malicious:
@@ -120,19 +121,21 @@ def test_hyper_parameters_that_name_code_run_nothing(key: str, checkpoint: Path,
 
 
 @pytest.mark.parametrize(
-    "recipe",
+    "model_config",
     [
         {"class_path": "os.mkdir", "init_args": {"path": "TRAP"}},
         {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "TRAP"]}},
         {"class_path": "TextClassification", "init_args": {"attention": {"class_path": "os.mkdir"}}},
     ],
-    ids=lambda recipe: str(recipe)[:60],
+    ids=lambda model_config: str(model_config)[:60],
 )
-def test_a_recipe_makes_tasks_only(recipe: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+def test_a_model_config_makes_tasks_only(model_config: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
     bad, trap = tmp_path / "bad.ckpt", tmp_path / "trap"
-    said = repr(recipe).replace("TRAP", str(trap))
-    torch.save({**read_checkpoint(checkpoint), "recipe": eval(said)}, bad)
-    with pytest.raises(UsageError, match=r"recipe.* names '(os\.mkdir|subprocess\.Popen)', but a file may only name"):
+    said = repr(model_config).replace("TRAP", str(trap))
+    torch.save({**read_checkpoint(checkpoint), "model_config": eval(said)}, bad)
+    with pytest.raises(
+        UsageError, match=r"model_config.* names '(os\.mkdir|subprocess\.Popen)', but a file may only name"
+    ):
         load_task(bad)
     assert not trap.exists()
 
@@ -184,7 +187,7 @@ def load_published(name: str | Path, **options: Any) -> Any:
 def test_a_published_folder_there_and_back(checkpoint: Path, published: Path) -> None:
     task, model = load_task(checkpoint), load_published(published)
     assert type(model.task) is type(task)
-    assert model.recipe == model.task.recipe == task.recipe
+    assert model.model_config == model.task.model_config == task.model_config
     assert not model.training
     tokens, lengths = torch.randint(2, 50, (3, 7)), torch.tensor([7, 5, 1])
     assert torch.equal(model(tokens, lengths), task(tokens, lengths))
@@ -213,7 +216,7 @@ def test_published_weights_that_do_not_fit(change: str, published: Path) -> None
     save_file(weights, path)
     with pytest.raises(
         UsageError,
-        match=r"the weights in .+ do not fit the recipe in config\.json: .*(more|bias).*; both must come from",
+        match=r"the weights in .+ do not fit the model_config in config\.json: .*(more|bias).*; both must come from",
     ):
         load_published(published)
 
@@ -223,8 +226,11 @@ def test_published_weights_that_do_not_fit(change: str, published: Path) -> None
     [
         (None, r"has no config\.json; give a folder that `fna-lightning export` wrote"),
         ("{", r"config\.json cannot be read as JSON: .+; export the model again"),
-        ("{}", r"config\.json carries no recipe: it was not written by .+; load the model with its own class"),
-        ('{"recipe": {"class_path": "os.mkdir", "init_args": {"path": "TRAP"}}}', r"cannot be built: .*os\.mkdir"),
+        ("{}", r"config\.json carries no model_config: it was not written by .+; load the model with its own class"),
+        (
+            '{"model_config": {"class_path": "os.mkdir", "init_args": {"path": "TRAP"}}}',
+            r"cannot be built: .*os\.mkdir",
+        ),
     ],
 )
 def test_folders_of_strangers_name_what_is_missing(config: str | None, words: str, published: Path) -> None:
@@ -270,4 +276,4 @@ def test_a_checkpoint_holds_plain_values_only(checkpoint: Path) -> None:
     assert {one.__module__.partition(".")[0] for one in torch.serialization.get_safe_globals()} <= {"torch"}
     for name in ("best", "last"):
         found = torch.load(io.BytesIO((checkpoint.parent / f"{name}.ckpt").read_bytes()), weights_only=True)
-        assert "recipe" in found
+        assert "model_config" in found

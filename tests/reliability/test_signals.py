@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import HUNG, ended, start, wait_for
-from interrupted import COMMON, TASKS
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from fna_lightning import stopping
 from fna_lightning.callbacks import RunSummary
-from fna_lightning.checkpoint import read_checkpoint
+from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.process_tree import descendants
-from fna_lightning.run_folder import RUN_DIR_VARIABLE, read_results
 from fna_lightning.task import Task
-from fna_lightning.tasks.split_data import SplitData
+from fna_lightning.tasks.data.split_data import SplitData
+from fna_lightning.training import signals as stopping
+from fna_lightning.training.process_tree import descendants
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE, read_results
+
+from helpers.forked import HUNG, ended, start, wait_for
+from helpers.interrupted import COMMON, TASKS
 
 RUN = [*TASKS["text"], *COMMON]
 INT, TERM = signal.SIGINT, signal.SIGTERM
@@ -127,7 +128,7 @@ def test_two_signals_in_one_moment(tmp_path: Path) -> None:
 def test_cleaning_up_before_training_has_a_time_limit(tmp_path: Path) -> None:
     def prepare() -> None:
         stopping.GRACE = 1.0
-        sys.modules["fna_lightning.cli"].GRACE = 1.0
+        sys.modules["fna_lightning.commands.train"].GRACE = 1.0
         at_call(SplitData, "setup", 1, lambda: os.kill(os.getpid(), TERM))
         at_call(TensorBoardLogger, "finalize", 1, block_in_python)
 
@@ -165,7 +166,7 @@ def test_a_signal_that_becomes_an_error_of_a_library(kind: signal.Signals, tmp_p
 @pytest.mark.parametrize("kind", [INT, TERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_while_an_error_is_reported(kind: signal.Signals, tmp_path: Path) -> None:
     def prepare() -> None:
-        from fna_lightning import explanations
+        from fna_lightning.config import messages as explanations
 
         original = explanations.explain
         explanations.explain = lambda error: (os.kill(os.getpid(), kind), original(error))[1]

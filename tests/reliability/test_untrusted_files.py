@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from interrupted import COMMON, TASKS, fit
-from tiny_runs import train_tiny
-from tiny_translation import train_tiny_translation
 
-from fna_lightning.checkpoint import load_task, read_checkpoint
+from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.errors import UsageError, one_sentence
+from fna_lightning.config.messages import one_line
+from fna_lightning.errors import UsageError
+
+from helpers.interrupted import COMMON, TASKS, fit
+from helpers.tiny_runs import train_tiny
+from helpers.tiny_translation import train_tiny_translation
 
 SYSTEM = {"class_path": "os.system", "init_args": {"command": "touch PWNED"}}
 # each creates the file PWNED when it is called
@@ -66,9 +68,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def poisoned_checkpoint(good: Path, payload: Any, *place: str) -> Path:
-    """Return a copy of a checkpoint with a payload in its recipe."""
+    """Return a copy of a checkpoint with a payload in its model_config."""
     checkpoint = read_checkpoint(good)
-    _put(checkpoint["recipe"]["init_args"], payload, place)
+    _put(checkpoint["model_config"]["init_args"], payload, place)
     torch.save(checkpoint, "bad.ckpt")
     return Path("bad.ckpt")
 
@@ -111,10 +113,10 @@ def test_six_commands(
         ["analyze", bad, "--text", "a film to remember"],
         ["export", bad, "published"],
     ):
-        assert "bad.ckpt: recipe.init_args.optimizer names 'os.system', but" in refused(argv, capsys)
+        assert "bad.ckpt: model_config.init_args.optimizer names 'os.system', but" in refused(argv, capsys)
     bad = str(poisoned_checkpoint(translator, SYSTEM, "optimizer"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    assert "recipe.init_args.optimizer names 'os.system', but" in refused(["translate", bad], capsys)
+    assert "model_config.init_args.optimizer names 'os.system', but" in refused(["translate", bad], capsys)
     folder = poisoned_run(run, attack)
     best = f"--ckpt_path={folder / 'checkpoints' / 'best.ckpt'}"
     for argv in (["resume", str(folder)], ["test", "--config", str(folder / "config.yaml"), best]):
@@ -129,10 +131,10 @@ def test_an_exported_folder(run: Path, here: Path) -> None:
 
     assert main(["export", str(run / "checkpoints" / "best.ckpt"), "published"]) == 0
     config = json.loads(Path("published/config.json").read_text())
-    config["recipe"]["init_args"]["optimizer"] = SYSTEM
+    config["model_config"]["init_args"]["optimizer"] = SYSTEM
     Path("published/config.json").write_text(json.dumps(config))
     with pytest.raises(
-        UsageError, match=r"config\.json cannot be built: .*recipe\.init_args\.optimizer names 'os\.sys"
+        UsageError, match=r"config\.json cannot be built: .*model_config\.init_args\.optimizer names 'os\.sys"
     ):
         PublishedModel.from_pretrained("published")
     assert not Path("PWNED").exists()
@@ -142,7 +144,7 @@ def test_an_exported_folder(run: Path, here: Path) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_a_recipe_calls_nothing(place: str, payload: str, run: Path) -> None:
     bad = poisoned_checkpoint(run / "checkpoints" / "best.ckpt", PAYLOADS[payload], place)
-    with pytest.raises(UsageError, match=rf"recipe\.init_args\.{place}"):
+    with pytest.raises(UsageError, match=rf"model_config\.init_args\.{place}"):
         load_task(bad)
     assert not Path("PWNED").exists()
     assert "attacker_module" not in sys.modules
@@ -156,7 +158,7 @@ def test_a_recipe_calls_nothing(place: str, payload: str, run: Path) -> None:
 def test_a_schedule_takes_no_function(schedule: str, parameter: str, payload: Any, run: Path) -> None:
     spec = {"class_path": f"torch.optim.lr_scheduler.{schedule}", "init_args": {parameter: payload}}
     bad = poisoned_checkpoint(run / "checkpoints" / "best.ckpt", spec, "lr_scheduler")
-    with pytest.raises(UsageError, match=rf"recipe\.init_args\.lr_scheduler\.init_args\.{parameter} names"):
+    with pytest.raises(UsageError, match=rf"model_config\.init_args\.lr_scheduler\.init_args\.{parameter} names"):
         load_task(bad)
     assert not Path("PWNED").exists()
     assert "attacker_module" not in sys.modules
@@ -171,7 +173,7 @@ def test_a_schedule_takes_no_function(schedule: str, parameter: str, payload: An
 )
 def test_a_key_with_dots_reaches_nowhere(change: dict[str, Any], run: Path) -> None:
     checkpoint = read_checkpoint(run / "checkpoints" / "best.ckpt")
-    arguments = checkpoint["recipe"]["init_args"]
+    arguments = checkpoint["model_config"]["init_args"]
     (place,) = {key.partition(".")[0] for key in change}
     del arguments[place]
     arguments.update(change)
@@ -183,10 +185,10 @@ def test_a_key_with_dots_reaches_nowhere(change: dict[str, Any], run: Path) -> N
 
 def test_extra_arguments_call_nothing(run: Path) -> None:
     checkpoint = read_checkpoint(run / "checkpoints" / "best.ckpt")
-    del checkpoint["recipe"]["init_args"]["encoder"]
-    checkpoint["recipe"]["dict_kwargs"] = {"encoder": SYSTEM}
+    del checkpoint["model_config"]["init_args"]["encoder"]
+    checkpoint["model_config"]["dict_kwargs"] = {"encoder": SYSTEM}
     torch.save(checkpoint, "bad.ckpt")
-    with pytest.raises(UsageError, match=r"recipe\.dict_kwargs\.encoder names 'os\.system'"):
+    with pytest.raises(UsageError, match=r"model_config\.dict_kwargs\.encoder names 'os\.system'"):
         load_task("bad.ckpt")
     assert not Path("PWNED").exists()
 
@@ -194,7 +196,7 @@ def test_extra_arguments_call_nothing(run: Path) -> None:
 def test_a_recipe_holds_plain_values(run: Path) -> None:
     for value, reason in ((torch.ones(2), "is a Tensor, but only plain values"), ({1, 2}, "is a set, but only")):
         bad = poisoned_checkpoint(run / "checkpoints" / "best.ckpt", value, "pooling")
-        with pytest.raises(UsageError, match=rf"recipe\.init_args\.pooling {reason}"):
+        with pytest.raises(UsageError, match=rf"model_config\.init_args\.pooling {reason}"):
             load_task(bad)
 
 
@@ -281,7 +283,7 @@ def test_however_it_is_named(form: str, run: Path, capsys: pytest.CaptureFixture
 def test_a_report_of_a_mistake_imports_nothing() -> None:
     # a report quotes values of the file, and these may look like a report
     report = "Problem with given class_path 'attacker_module.Anything':\n  Option 'a' is not accepted"
-    assert one_sentence(report) == "Option 'a' is not accepted"
+    assert one_line(report) == "Option 'a' is not accepted"
     assert "attacker_module" not in sys.modules
 
 
@@ -294,10 +296,10 @@ def test_the_data_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
 def test_a_loaded_task_keeps_its_recipe_and_builds_no_optimiser(run: Path) -> None:
     best = run / "checkpoints" / "best.ckpt"
     checkpoint = read_checkpoint(best)
-    checkpoint["recipe"]["init_args"]["optimizer"] = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
+    checkpoint["model_config"]["init_args"]["optimizer"] = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
     torch.save(checkpoint, "other.ckpt")
     task = load_task("other.ckpt")
-    assert task.recipe == checkpoint["recipe"]
+    assert task.model_config == checkpoint["model_config"]
     optimizer = task.optimizer([torch.nn.Parameter(torch.zeros(1))])
     assert type(optimizer) is torch.optim.Adam
 
@@ -360,7 +362,7 @@ def test_a_configuration_of_another_name_is_its_authors(mine: Path, capsys: pyte
     assert "--trust" not in capsys.readouterr().err
     (checkpoint,) = Path("out").glob("mine/version_*/checkpoints/best.ckpt")
     Path("built").unlink()
-    with pytest.raises(UsageError, match=r"recipe\.init_args\.encoder names 'my_own_module\.my_encoder'"):
+    with pytest.raises(UsageError, match=r"model_config\.init_args\.encoder names 'my_own_module\.my_encoder'"):
         load_task(checkpoint)
     assert not Path("built").exists()
     load_task(checkpoint, trust=True)

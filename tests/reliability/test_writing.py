@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from fna_lightning import atomic_file
-from fna_lightning.atomic_file import remove_leftovers, write_text, write_whole
-from fna_lightning.callbacks.predictions import PredictionsFile
-from fna_lightning.checkpoint_io import WholeCheckpoints
+from fna_lightning.callbacks.prediction_writer import PredictionWriter
+from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.errors import UsageError
-from fna_lightning.metrics_log import MetricsLog
-from fna_lightning.tasks.translation_scores import Report
+from fna_lightning.tasks.translation.scores import Report
+from fna_lightning.training.csv_logger import MetricsCSVLogger
+from fna_lightning.utils import files as atomic_file
+from fna_lightning.utils.files import atomic_write, remove_leftovers, write_text
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_planted_link_does_not_redirect_a_checkpoint(tmp_path: Path, victim: P
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / ".last.ckpt.part").symlink_to(victim)
-    WholeCheckpoints().save_checkpoint({"state_dict": {}}, folder / "last.ckpt")
+    AtomicCheckpointIO().save_checkpoint({"state_dict": {}}, folder / "last.ckpt")
     assert victim.read_text() == "precious"
     assert not (folder / "last.ckpt").is_symlink()
 
@@ -54,14 +54,14 @@ def test_two_writers_do_not_share_a_temporary_file(tmp_path: Path) -> None:
         file.write(b"outer, first half; ")
         # another process writes the same file meanwhile
         code = (
-            "import sys, pathlib; from fna_lightning.atomic_file import write_whole\n"
-            "write_whole(pathlib.Path(sys.argv[1]), lambda file: file.write(b'inner'))"
+            "import sys, pathlib; from fna_lightning.utils.files import atomic_write\n"
+            "atomic_write(pathlib.Path(sys.argv[1]), lambda file: file.write(b'inner'))"
         )
         subprocess.run([sys.executable, "-c", code, path], check=True)
         assert path.read_bytes() == b"inner"
         file.write(b"second half")
 
-    write_whole(path, write)
+    atomic_write(path, write)
     assert path.read_bytes() == b"outer, first half; second half"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
@@ -102,8 +102,8 @@ def test_only_regular_files_are_taken_for_leftovers(tmp_path: Path, victim: Path
 
 def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
     code = (
-        "import sys, os, pathlib; from fna_lightning.atomic_file import write_whole\n"
-        "write_whole(pathlib.Path(sys.argv[1]), lambda file: (file.write(b'half'), os.kill(os.getpid(), 9)))"
+        "import sys, os, pathlib; from fna_lightning.utils.files import atomic_write\n"
+        "atomic_write(pathlib.Path(sys.argv[1]), lambda file: (file.write(b'half'), os.kill(os.getpid(), 9)))"
     )
     for _ in range(2):
         assert subprocess.run([sys.executable, "-c", code, tmp_path / "file"]).returncode == -9
@@ -114,7 +114,7 @@ def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
 
 
 def metrics(folder: Path) -> None:
-    log = MetricsLog(folder)
+    log = MetricsCSVLogger(folder)
     log.log_metrics({"loss": 1.0}, 0)
     log.save()
     (folder / "metrics.csv").replace(folder / "kept.csv")
@@ -127,7 +127,7 @@ def predictions(folder: Path) -> None:
     (folder / "predictions.csv").symlink_to(folder.parent / "victim")
     trainer: Any = SimpleNamespace(world_size=1, datamodule=None)
     found = [{"label": torch.tensor([0, 1])}]
-    PredictionsFile(str(folder)).write_on_epoch_end(trainer, None, found, [[[0, 1]]])  # type: ignore[arg-type]
+    PredictionWriter(str(folder)).write_on_epoch_end(trainer, None, found, [[[0, 1]]])  # type: ignore[arg-type]
 
 
 def scores(folder: Path) -> None:
@@ -139,7 +139,7 @@ def scores(folder: Path) -> None:
 def figure(folder: Path) -> None:
     from matplotlib.figure import Figure
 
-    from fna_lightning.reproduction.bench import Bench
+    from fna_lightning.reproduction.context import Bench
 
     (folder / "curve.png").symlink_to(folder.parent / "victim")
     Bench(None, folder, folder).save(Figure(), "curve")  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_rows_are_not_appended_to_a_deleted_run(tmp_path: Path) -> None:
     """Its metrics.csv would have no header, although a checkpoint made the folder again."""
     folder = tmp_path / "run"
     folder.mkdir()
-    log = MetricsLog(folder)
+    log = MetricsCSVLogger(folder)
     log.log_metrics({"loss": 1.0}, 0)
     log.save()
     (folder / "metrics.csv").unlink()

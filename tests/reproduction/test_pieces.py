@@ -6,13 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 import yaml
-from fake_runs import finish
 
 from fna_lightning.errors import UsageError
-from fna_lightning.reproduction.bandwidth import WIDTHS, matched_kappa, width
-from fna_lightning.reproduction.bench import Bench
-from fna_lightning.reproduction.families import small_cells
-from fna_lightning.reproduction.pieces import (
+from fna_lightning.reproduction.artifacts import (
     all_pieces,
     attribution,
     chosen_pieces,
@@ -21,10 +17,15 @@ from fna_lightning.reproduction.pieces import (
     fig_pretrained_pca,
     prop_1,
 )
-from fna_lightning.reproduction.pieces.fig_pretrained_pca import components_for, explained
+from fna_lightning.reproduction.artifacts.fig_pretrained_pca import components_for, explained
+from fna_lightning.reproduction.bandwidth import WIDTHS, matched_kappa, width
+from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.families import small_cells
 from fna_lightning.reproduction.published import deviations, paper
 from fna_lightning.reproduction.scales import PAPER, SCALES, SMALL, SMOKE
 from fna_lightning.reproduction.verdict import verdict
+
+from helpers.fake_runs import finish
 
 # the tables and figures of the paper, and what it does not have
 NAMES = """fig-spectrum fig-tokens prop-1 generator

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fna_lightning.reproduction.piece import Claim, Finding, Row, Table
+from fna_lightning.reproduction.artifact import Claim, Finding, Row, Table
 from fna_lightning.reproduction.verdict import difference, verdict
 
 

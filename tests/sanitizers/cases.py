@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention import Attention, Fractional, Spherical
-from fna_lightning.attention.kernels import cpu_library
+from fna_lightning.attention.kernels.cpu import library as cpu_library
 from fna_lightning.nn import Dropout
 
 # around the sizes of blocks (48 queries, 96 keys) and of vectors (4, 8, 16)

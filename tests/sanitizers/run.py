@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = ROOT / "fna_lightning" / "attention" / "kernels" / "csrc"
+SOURCES = ROOT / "fna_lightning" / "attention" / "kernels" / "cpu" / "csrc"
 COMPILER = os.environ.get("CC", "gcc")
 # float-cast-overflow is not among those of "undefined"
 SANITIZERS = "address,undefined,float-cast-overflow"

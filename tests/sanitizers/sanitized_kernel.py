@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fna_lightning.attention.kernels import cpu_library
+from fna_lightning.attention.kernels.cpu import library as cpu_library
 
 cpu_library.PATH = Path(os.environ["FNA_SANITIZED_KERNEL"])
 cpu_library.load.cache_clear()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fna_lightning.checkpoint import read_checkpoint
+from fna_lightning.checkpoints.load import read_checkpoint
 
 PARTS = ("state_dict", "optimizer_states", "lr_schedulers", "epoch", "global_step")
 

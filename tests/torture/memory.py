@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from fna_lightning.cli import main
-from fna_lightning.run_folder import RUN_DIR_VARIABLE
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
 SETTINGS = [
     *("--config", "reviews_fna.yaml", "--data.train_size=800", "--data.eval_size=40", "--data.longest=40"),
-    *("--data.batch_size=8", "--model.encoder.dropout=0.1", "--model.encoder.dim=16", "--model.encoder.hidden=16"),
+    *("--data.batch_size=8", "--model.encoder.dropout=0.1", "--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
     *("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu"),
     *("--trainer.max_epochs=-1", "--trainer.callbacks=[]"),
 ]

@@ -16,12 +16,12 @@ import fna_lightning  # noqa: F401 - before anything imports torchvision
 
 import torch
 
-from fna_lightning import run_folder
 from fna_lightning.callbacks import RunSummary
-from fna_lightning.checkpoint_io import WholeCheckpoints
-from fna_lightning.metrics_log import MetricsLog
+from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.task import Task
-from fna_lightning.tasks import token_cache
+from fna_lightning.tasks.data import cache as token_cache
+from fna_lightning.training import run_folder
+from fna_lightning.training.csv_logger import MetricsCSVLogger
 
 # seconds between the two signals of a pair
 BETWEEN = 0.03
@@ -110,9 +110,9 @@ PLACES: dict[str, Callable[[Callable[[], None]], None]] = {
     "validation": lambda passed: _before(
         Task, "validation_step", passed, lambda task, *args: not task.trainer.sanity_checking
     ),
-    "checkpoint write": lambda passed: _while_writing(WholeCheckpoints, "save_checkpoint", passed),
+    "checkpoint write": lambda passed: _while_writing(AtomicCheckpointIO, "save_checkpoint", passed),
     # rows are on disk that no checkpoint knows of
-    "metrics write": lambda passed: _after(MetricsLog, "save", passed, lambda metrics: bool(metrics._new)),
+    "metrics write": lambda passed: _after(MetricsCSVLogger, "save", passed, lambda metrics: bool(metrics._new)),
     "training end": lambda passed: _before(RunSummary, "_close", passed),
     "results write": lambda passed: _while_writing(RunSummary, "_close", passed),
     "cache": lambda passed: _before(token_cache, "file_digest", passed),

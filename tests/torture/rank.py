@@ -14,7 +14,7 @@ from pathlib import Path
 from points import aim, record_examples
 
 from fna_lightning.cli import main
-from fna_lightning.run_folder import global_rank
+from fna_lightning.training.run_folder import global_rank
 
 if __name__ == "__main__":
     plan = json.loads(sys.argv[1])

@@ -6,11 +6,11 @@ from pathlib import Path
 # ten batches an epoch, thirty steps, about a second
 REVIEWS = [
     *("--config", "reviews_fna.yaml", "--data.train_size=100", "--data.eval_size=30", "--data.longest=40"),
-    *("--data.batch_size=10", "--model.encoder.dropout=0.1", "--model.encoder.dim=16", "--model.encoder.hidden=16"),
+    *("--data.batch_size=10", "--model.encoder.dropout=0.1", "--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
 ]
 NUMBERS = [
     *("--config", "numbers_fna.yaml", "--data.train_size=110", "--data.eval_size=30", "--data.batch_tokens=100"),
-    *("--model.network.dim=16", "--model.network.hidden=16", "--model.network.depth=1"),
+    *("--model.network.dim=16", "--model.network.ffn_dim=16", "--model.network.depth=1"),
     *("--model.network.dropout=0.1", "--model.bleu_every=2"),
 ]
 IMDB = [

@@ -16,7 +16,7 @@ import fna_lightning  # before anything imports torchvision
 
 # isort: split
 
-sys.path.append(str(Path(__file__).parents[1] / "support"))
+sys.path.append(str(Path(__file__).parents[1]))
 
 import argparse
 import contextlib
@@ -34,17 +34,18 @@ from typing import Any
 
 import torch
 from comparing import differences, differences_by_design, results
-from forked import start
-from imdb_folder import imdb_folder
 from points import KINDS, aim, send
 from scenarios import SCENARIOS, Scenario
 
-from fna_lightning import training_cli  # noqa: F401 - imported once, before the children are forked
-from fna_lightning.checkpoint import read_checkpoint
+from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.process_tree import descendants
-from fna_lightning.run_folder import RUN_DIR_VARIABLE
-from fna_lightning.tasks.token_cache import CACHE_VARIABLE
+from fna_lightning.tasks.data.cache import CACHE_VARIABLE
+from fna_lightning.training import cli as training_cli  # noqa: F401 - imported once, before the children are forked
+from fna_lightning.training.process_tree import descendants
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
+
+from helpers.forked import start
+from helpers.imdb_folder import imdb_folder
 
 # seconds: of a process that is not told to stop, from one signal to the end, from the second of two to the end
 LONGEST = {"fork": 60.0, "ranks": 240.0}

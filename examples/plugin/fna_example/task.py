@@ -40,7 +40,7 @@ class FindRepeat(Task):
         super().__init__(MetricCollection({"accuracy": accuracy}), optimizer)
         self.tokens = nn.Embedding(vocab_size, dim)
         self.first = nn.Parameter(torch.randn(dim) * 0.5)
-        self.encoder = Encoder(attention, dim=dim, num_heads=2, hidden=4 * dim, dropout=0.0)
+        self.encoder = Encoder(attention, dim=dim, num_heads=2, ffn_dim=4 * dim, dropout=0.0)
         self.head = nn.Linear(dim, num_classes)
 
     def forward(self, rows: Tensor) -> Tensor:

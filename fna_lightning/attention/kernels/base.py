@@ -10,7 +10,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
-    from fna_lightning.attention.masks import Visibility
+    from fna_lightning.attention.masks import AttentionMask
     from fna_lightning.attention.radial import Radial
 
 
@@ -22,7 +22,7 @@ class Call:
     q: Tensor
     k: Tensor
     v: Tensor
-    seen: Visibility
+    seen: AttentionMask
     dropout: float
     # functools.cached_property takes a lock, which torch.compile cannot trace
     _radial: list[Radial | None] = field(default_factory=list, init=False, repr=False, compare=False)

@@ -23,7 +23,7 @@ from fna_lightning.attention.masks import rows_of
 
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
-    from fna_lightning.attention.masks import Visibility
+    from fna_lightning.attention.masks import AttentionMask
 
 # weights alive at once; 2 MB in float32, of which autograd holds a handful of copies during a block's backward pass
 BLOCK_ELEMENTS = 1 << 19
@@ -43,12 +43,12 @@ class Chunked(Kernel):
         return _blocks(_mean, call, call.v, log_density, learned)
 
 
-def _log_sums(attention: Attention, call: Call, seen: Visibility, q: Tensor, k: Tensor, *_: None) -> Tensor:
+def _log_sums(attention: Attention, call: Call, seen: AttentionMask, q: Tensor, k: Tensor, *_: None) -> Tensor:
     return attention.row_log_sums(q, k, seen)
 
 
 def _mean(
-    attention: Attention, call: Call, seen: Visibility, q: Tensor, k: Tensor, v: Tensor, density: Tensor | None
+    attention: Attention, call: Call, seen: AttentionMask, q: Tensor, k: Tensor, v: Tensor, density: Tensor | None
 ) -> Tensor:
     return attention.weighted_mean(q, k, v, seen, density, call.dropout)
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from fna_lightning.attention.kernels.base import Call, Kernel
-from fna_lightning.attention.masks import Visibility
+from fna_lightning.attention.masks import AttentionMask
 from fna_lightning.attention.radial import Radial
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -118,7 +118,7 @@ def _score_mod(radial: Radial, q_norm: Tensor, k_norm: Tensor) -> Callable[..., 
     return score_mod
 
 
-def _block_mask(seen: Visibility, lead: torch.Size, q: Tensor, k: Tensor) -> BlockMask | None:
+def _block_mask(seen: AttentionMask, lead: torch.Size, q: Tensor, k: Tensor) -> BlockMask | None:
     if seen.mask is None and not seen.is_causal and not seen.exclude_self:
         return None
     n, m = q.size(-2), k.size(-2)

@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from fna_lightning.integrations.hf.calibration import calibrated_kappa
-from fna_lightning.integrations.hf.enabling import disable, enable
+from fna_lightning.integrations.hf.enable import disable, enable
 from fna_lightning.integrations.hf.interface import register
 from fna_lightning.integrations.hf.settings import NAME
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fna_lightning.attention import AttentionSite, DotProduct, Fractional
+from fna_lightning.attention import DotProduct, ExternalAttention, Fractional
 from fna_lightning.attention.masks import masked_softmax, restrict
-from fna_lightning.attention_calls import LayerCall, call_of
-from fna_lightning.attention_maps import evaluating
+from fna_lightning.integrations.hf.layers import SITE, interface_layers, put_site, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
-from fna_lightning.integrations.hf.sites import SITE, interface_layers, put_site, refuse_unsupported
+from fna_lightning.introspection.layers import LayerCall, call_of
+from fna_lightning.introspection.maps import evaluating
 
 log = logging.getLogger("fna_lightning")
 
@@ -92,7 +92,7 @@ def made_up_batch(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _calibrator(name: str, alpha: float, real: Any, found: dict[str, list[float]]) -> Callable[..., None]:
-    def calibrate(site: AttentionSite, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def calibrate(site: ExternalAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = call_of(site, args, kwargs)
         found[name] = _matched(call, alpha, _query_rows(call, real), name)
 

@@ -9,8 +9,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from fna_lightning.attention import DotProduct
+from fna_lightning.integrations.hf.layers import attach_at_construction, site_of
 from fna_lightning.integrations.hf.settings import NAME
-from fna_lightning.integrations.hf.sites import attach_at_construction, site_of
 
 # what a layer may ask for that has no meaning for a kernel of distances
 _UNKNOWN = {

@@ -17,8 +17,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from fna_lightning.attention import DotProduct
 from fna_lightning.errors import UsageError
+from fna_lightning.integrations.hf.layers import interface_layers, put_site, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
-from fna_lightning.integrations.hf.sites import interface_layers, put_site, refuse_unsupported
 
 NO_CLASSES = ("no classes",)
 

@@ -1,0 +1,37 @@
+"""The callbacks of a run: those of its configuration and those that every run has."""
+
+import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
+from fna_lightning.callbacks.finite_loss import FiniteLoss
+from fna_lightning.callbacks.hparams import HParams
+from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
+from fna_lightning.callbacks.prediction_writer import PredictionWriter
+from fna_lightning.callbacks.run_summary import RunSummary
+from fna_lightning.callbacks.shard_data import ShardData
+from fna_lightning.task import Task
+from fna_lightning.training.cli import RunContext
+
+
+def run_callbacks(configured: list[L.Callback], context: RunContext) -> list[L.Callback]:
+    """Return the callbacks of a run: ``configured`` and those that every run of this kind has."""
+    callbacks = [*configured, ShardData(), RunSummary(str(context.folder), context.seed)]
+    if context.verb == "predict":
+        callbacks.append(PredictionWriter(str(context.folder)))
+    if context.verb != "fit":
+        return callbacks
+    callbacks += [HParams(context.seed), FiniteLoss()]
+    return _with_checkpoints(callbacks, context) if context.checkpointing else callbacks
+
+
+def _with_checkpoints(callbacks: list[L.Callback], context: RunContext) -> list[L.Callback]:
+    """Add ``last.ckpt``, and ``best.ckpt`` unless the configuration has a checkpoint callback of its own."""
+    last = [callback for callback in callbacks if isinstance(callback, LastCheckpoint)] or [LastCheckpoint()]
+    others = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
+    if not any(isinstance(callback, ModelCheckpoint) for callback in others) and isinstance(context.model, Task):
+        metric, mode = context.model.monitor
+        folder = context.folder / "checkpoints"
+        others.append(BestCheckpoint(folder, "best", monitor=metric, mode=mode, enable_version_counter=False))
+    # Lightning takes the best score from the first checkpoint callback
+    return [*others, *last]

@@ -1,0 +1,1 @@
+"""Benchmarks behind ``fna-lightning bench``."""

@@ -1,0 +1,1 @@
+"""Loading checkpoints safely, writing them atomically and resuming from them."""

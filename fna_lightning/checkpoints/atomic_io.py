@@ -1,0 +1,68 @@
+"""How checkpoints reach the disk and come back: whole files, and never anything but tensors and plain values."""
+
+import logging
+import os
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any, BinaryIO
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+from fna_lightning.checkpoints.load import read_checkpoint
+from fna_lightning.utils.files import atomic_write
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".ckpt"
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint atomically and reads it without running anything stored in it."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
+    ) -> None:
+        plain = without_functions(checkpoint)
+
+        def write(file: BinaryIO) -> None:
+            try:
+                torch.save(plain, file)
+            except RuntimeError as error:
+                # its writer reports a full disk in words of its own, and the reason before it
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from error
+                raise
+
+        atomic_write(Path(path), write)
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return read_checkpoint(os.fspath(path))
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint file, and nothing else.
+
+        The path may come from the state of a callback in a checkpoint that somebody else wrote, and Lightning's own
+        would delete any folder with all it holds.
+        """
+        file = Path(path)
+        if file.suffix == SUFFIX and file.is_file():
+            file.unlink()
+        elif file.exists():
+            log.warning("%s is not removed: it is not a checkpoint file (*%s)", path, SUFFIX)
+
+
+def without_functions(state: Any) -> Any:
+    """Return nested dicts and lists without the functions in them, which a reader of plain values refuses.
+
+    Some schedules of PyTorch put them into their state, though they set them anew when they are made.
+    """
+    if type(state) is dict:
+        return {
+            key: without_functions(value)
+            for key, value in state.items()
+            if not isinstance(value, FunctionType | MethodType)
+        }
+    return [without_functions(value) for value in state] if type(state) is list else state

@@ -1,0 +1,1 @@
+"""Configurations: finding shipped files, building objects from YAML, plug-ins, trust and error messages."""

@@ -1,0 +1,55 @@
+"""A task and its data from a configuration file, without a trainer or a run folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import yaml
+from jsonargparse import ArgumentParser
+
+from fna_lightning.config.messages import one_line
+from fna_lightning.config.resolve import resolve_config
+from fna_lightning.config.run_config import as_text, checked_config, is_run_config
+from fna_lightning.errors import UsageError
+from fna_lightning.task import Task
+from fna_lightning.utils.limits import limit_jsonargparse
+
+# arguments that a task takes from its data module, where it has them
+DATA_FACTS = ("vocab_size", "num_classes", "channels", "image_size", "source_vocab_size", "target_vocab_size")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a configuration describes."""
+
+    task: Task
+    data: L.LightningDataModule
+    data_settings: dict[str, Any]
+    trainer_settings: dict[str, Any]
+
+
+def build(config: str, overrides: list[str] | None = None) -> Built:
+    """Return what the configuration file ``config`` describes; ``overrides`` are ``key=value`` laid over it."""
+    limit_jsonargparse()
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--seed_everything", type=int | bool, default=0)
+    parser.add_argument("--trainer", type=dict[str, Any], default={})
+    parser.add_subclass_arguments(Task, "model", required=True)
+    parser.add_subclass_arguments(L.LightningDataModule, "data", required=True)
+    for fact in DATA_FACTS:
+        parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
+    parser.add_argument("--config", action="config")
+    source = resolve_config(config)
+    if is_run_config(source):
+        source = as_text(checked_config(Path(source), "copy it under another name if you know who wrote it"))
+    try:
+        given = parser.parse_args([f"--config={source}", *(f"--{one}" for one in overrides or [])])
+    except Exception as error:
+        raise UsageError(f"{config}: {one_line(str(error))}") from error
+    seed = given.seed_everything
+    if seed is not False:
+        L.seed_everything(0 if seed is True else seed, verbose=False)
+    made = parser.instantiate_classes(given)
+    settings = yaml.safe_load(parser.dump(given))
+    return Built(made.model, made.data, settings["data"], settings["trainer"])

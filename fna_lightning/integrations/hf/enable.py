@@ -1,0 +1,76 @@
+"""Switching a transformers model that exists already to FNA, and back."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from transformers import PreTrainedModel
+
+from fna_lightning.attention.kappa import Kappa
+from fna_lightning.integrations.hf.calibration import calibrated_kappa, made_up_batch
+from fna_lightning.integrations.hf.layers import SITE, attach, interface_layers, refuse_unsupported
+from fna_lightning.integrations.hf.settings import NAME, Settings
+
+log = logging.getLogger("fna_lightning")
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def enable(
+    model: Model,
+    alpha: float = 1.2,
+    kappa: Kappa | Mapping[str, Any] = "auto",
+    *,
+    batch: Mapping[str, Any] | None = None,
+) -> Model:
+    """Replace dot-product attention by FNA in every attention layer, and return the model.
+
+    The weights stay what they are. ``model.save_pretrained`` saves alpha and kappa with the configuration.
+
+    Args:
+        model: a transformers model whose attention follows AttentionInterface; others are refused.
+        alpha: Levy index in [1, 2]; 2 is the Gaussian.
+        kappa: a positive number, a rule "text" or "vision", a number for each head; or "auto", which calibrates every
+            head so that the entropy of its rows is that of the model's own attention.
+        batch: what "auto" calibrates on: the arguments of a call of the model. Without it inputs are made up at random,
+            which is said in the log.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> tiny = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+        >>> enable(BertModel(tiny), alpha=1.2, kappa="text").config._attn_implementation
+        'fna'
+    """
+    refuse_unsupported(model)
+    if isinstance(kappa, str) and kappa == "auto":
+        Settings(alpha)
+        if batch is None:
+            log.warning("kappa='auto' without a batch: calibrated on random inputs; pass batch= to calibrate on yours")
+            batch = made_up_batch(model)
+        kappa = calibrated_kappa(model, batch, alpha)
+        if left := sorted(set(interface_layers(model)) - kappa.keys()):
+            raise ValueError(
+                f"the batch did not reach the attention layer {left[0]!r}, so its kappa is not calibrated; pass a "
+                "batch that runs the whole model (an encoder-decoder needs decoder_input_ids too)"
+            )
+    settings = Settings(alpha, kappa)
+    for config in _configs(model):
+        settings.write(config)
+    attach(model, settings)
+    model.set_attn_implementation(NAME)
+    return model
+
+
+def disable(model: Model, attn_implementation: str = "sdpa") -> Model:
+    """Give the model its dot-product attention back, and return it."""
+    for config in _configs(model):
+        Settings.remove(config)
+    for host in interface_layers(model).values():
+        host._modules.pop(SITE, None)
+    model.set_attn_implementation(attn_implementation)
+    return model
+
+
+def _configs(model: PreTrainedModel) -> Iterator[Any]:
+    """Yield every configuration of the model once; parts may have copies of their own (T5)."""
+    yield from {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values()

@@ -1,0 +1,116 @@
+"""The folder of a published model, read with care: it may come from strangers, and may have been damaged on its way."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from torch import nn
+
+from fna_lightning.errors import UsageError
+from fna_lightning.utils.files import write_text
+from fna_lightning.utils.limits import read_json
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+PARTS = ("model_config", "codec", "about")
+# where config.json keeps the SHA-256 of the weights
+DIGEST = "weights_sha256"
+# about 100 bytes a tensor
+MAX_HEADER_BYTES = 1 << 24
+
+
+def find_folder(name: str | Path, **options: Any) -> Path:
+    """Return a local folder, or what the hub has under this name; ``options`` are those of ``snapshot_download``."""
+    if "://" in str(name):
+        raise UsageError(
+            f"a published model is a folder or a name on the hub, got the address {name}; download it first"
+        )
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=[CONFIG, WEIGHTS], **options))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"no folder {str(name)!r}, and the hub gives no model of this name ({_first_line(error)}); give a folder "
+            "that `fna-lightning export` wrote, or a name on the hub such as someone/model"
+        ) from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the arguments of ``PublishedModel`` that the folder keeps."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UsageError(f"{folder} has no {CONFIG}; give a folder that `fna-lightning export` wrote")
+    found = read_json(path, "export the model again")
+    if not isinstance(found, dict) or not isinstance(found.get("model_config"), dict):
+        raise UsageError(
+            f"{path} carries no model_config: it was not written by `fna-lightning export`; load the model with its "
+            "own class"
+        )
+    return {part: found[part] for part in PARTS if part in found}
+
+
+def record_digest(folder: Path) -> None:
+    """Write the SHA-256 of the weights into config.json: safetensors has no checksum of its own."""
+    config = read_json(folder / CONFIG, "export the model again")
+    config[DIGEST] = file_digest(folder / WEIGHTS)
+    write_text(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def check_digest(folder: Path) -> None:
+    """Refuse weights that are not those whose SHA-256 config.json gives; one of an earlier version gives none."""
+    path = folder / WEIGHTS
+    expected = read_json(folder / CONFIG, "export the model again").get(DIGEST)
+    if expected is not None and file_digest(path) != expected:
+        raise UsageError(
+            f"{path} is damaged: its SHA-256 is not the one in {CONFIG}, so its bytes have changed since the export; "
+            "copy or download the folder again, or export the model again"
+        )
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_header(path: Path) -> None:
+    """Refuse a safetensors file whose table of contents is longer than any model needs."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if length > MAX_HEADER_BYTES:
+        raise UsageError(
+            f"{path} is no safetensors file that can be read: its header claims {length:,} bytes, the limit is "
+            f"{MAX_HEADER_BYTES:,}; export the model again"
+        )
+
+
+def load_weights(model: nn.Module, folder: Path) -> None:
+    """Give the model the weights of the folder: all of them, and no others, as they were exported."""
+    import safetensors.torch
+
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise UsageError(f"{folder} has no {WEIGHTS}; give a folder that `fna-lightning export` wrote")
+    check_header(path)
+    try:
+        safetensors.torch.load_file(path)
+    except Exception as error:
+        # a damaged file fails in as many ways as there are bytes in it
+        raise UsageError(
+            f"{path} is no safetensors file that can be read: {_first_line(error)}; export the model again"
+        ) from error
+    try:
+        safetensors.torch.load_model(model, path)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"the weights in {path} do not fit the model_config in {CONFIG}: {' '.join(str(error).split())}; both must "
+            "come from one export"
+        ) from error
+    check_digest(folder)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,117 @@
+"""metrics.csv: one row each time something is measured, in one file although a run may be taken up many times."""
+
+import csv
+import io
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
+
+from fna_lightning.errors import UsageError
+from fna_lightning.utils.files import cannot_write, existing, write_text
+
+FLUSH_EVERY = 100
+
+
+class MetricsCSVLogger(Logger):
+    """Appends rows to metrics.csv; a new column rewrites it, whole or not at all.
+
+    Lightning's own CSV logger deletes the file of an earlier process.
+
+    Args:
+        folder: the run folder.
+        keep: rows that are there already and stay; those after them are measured again.
+    """
+
+    def __init__(self, folder: Path, keep: int = 0) -> None:
+        super().__init__()
+        self.folder = folder
+        self.rows = keep
+        self._new: list[dict[str, Any]] = []
+        self._columns: list[str] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def version(self) -> str:
+        return self.folder.name
+
+    @property
+    def log_dir(self) -> str:
+        return str(self.folder)
+
+    @property
+    def save_dir(self) -> str:
+        return str(self.folder.parent.parent)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Nothing: config.yaml holds them."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.start()
+        row: dict[str, Any] = {name: _plain(value) for name, value in metrics.items()}
+        self._new.append({**row, "step": self.rows if step is None else step})
+        self.rows += 1
+        if len(self._new) >= FLUSH_EVERY:
+            self.save()
+
+    @rank_zero_only
+    def save(self) -> None:
+        if not self._new:
+            return
+        columns = sorted({*(self._columns or []), *(name for row in self._new for name in row)})
+        try:
+            if columns == self._columns:
+                with open(self._path, "a", newline="", opener=existing) as file:
+                    csv.DictWriter(file, columns).writerows(self._new)
+            else:
+                self._rewrite([*self._read(), *self._new], columns)
+        except OSError as error:
+            raise UsageError(cannot_write(self._path, error)) from error
+        self._columns, self._new = columns, []
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        self.save()
+
+    def start(self) -> None:
+        """Cut the file to the rows that are kept, once."""
+        if self._columns is None:
+            kept = [{name: value for name, value in row.items() if value} for row in self._read()[: self.rows]]
+            self.rows = len(kept)
+            self._columns = sorted({name for row in kept for name in row})
+            self._rewrite(kept, self._columns)
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "metrics.csv"
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not self._path.is_file():
+            return []
+        with self._path.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def _rewrite(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
+        text = io.StringIO(newline="")
+        if rows:
+            writer = csv.DictWriter(text, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        write_text(self._path, text.getvalue())
+
+
+def rows_written(loggers: list[Logger]) -> int:
+    """Return how many rows the metrics file of a run has by now."""
+    return next((logger.rows for logger in loggers if isinstance(logger, MetricsCSVLogger)), 0)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value

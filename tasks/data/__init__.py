@@ -1,0 +1,1 @@
+"""Code shared by all data modules: splits, caches, hub access, tokenization."""

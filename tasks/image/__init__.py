@@ -1,0 +1,1 @@
+"""Image classification: task, data modules, augmentation and preprocessing."""

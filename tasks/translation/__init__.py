@@ -1,0 +1,1 @@
+"""Translation: task, data modules, decoding and scoring."""

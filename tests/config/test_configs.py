@@ -1,0 +1,73 @@
+"""The shipped configurations: each trains, and within a family only the attention differs."""
+
+from collections import defaultdict
+
+import pytest
+import yaml
+
+from fna_lightning.cli import main
+from fna_lightning.config.instantiate import build
+from fna_lightning.config.resolve import shipped_configs
+
+pytestmark = pytest.mark.usefixtures("shipped_environment")
+
+CONFIGS = shipped_configs()
+ALL, NO_LA = {"fna", "la", "dp", "uniform"}, {"fna", "dp", "uniform"}
+# family: its attentions, and how the first line of its files begins
+FAMILIES = {
+    "reviews": (NO_LA, "# The embedded reviews, "),
+    "imdb": (ALL, "# IMDb, "),
+    "imdb_small": (ALL, "# IMDb, "),
+    "imdb_strong": (ALL, "# IMDb, "),
+    "imdb_sphere": ({"fna", "la"}, "# IMDb, "),
+    "cifar10": (ALL, "# CIFAR-10, "),
+    "cifar10_strong": (ALL, "# CIFAR-10, "),
+    "cifar10_hour": (ALL, "# CIFAR-10 in less than an hour "),
+    "digits": (NO_LA, "# Scikit-learn's handwritten digits, "),
+    "multi30k": (ALL, "# Multi30K, "),
+    "multi30k_strong": (ALL, "# Multi30K, "),
+    "numbers": (NO_LA, "# Number words, "),
+}
+
+
+def family(config: str) -> str:
+    return config.rpartition("_")[0]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_it_trains(config) -> None:
+    assert main(["fit", "--config", config, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
+
+
+def test_every_family_is_there() -> None:
+    found = defaultdict(set)
+    for config in CONFIGS:
+        found[family(config)].add(config.removesuffix(".yaml").rpartition("_")[2])
+    assert found == {name: attentions for name, (attentions, _) in FAMILIES.items()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_only_the_attention_differs(name) -> None:
+    recipes = [yaml.safe_load(path.read_text()) for config, path in CONFIGS.items() if family(config) == name]
+    attentions = [str(recipe["model"]["init_args"].pop("attention")) for recipe in recipes]
+    assert all(recipe == recipes[0] for recipe in recipes)
+    assert len(set(attentions)) == len(recipes)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_it_opens_with_what_it_is_and_its_command(config) -> None:
+    first, second, *_ = CONFIGS[config].read_text().splitlines()
+    assert first.startswith(FAMILIES[family(config)][1])
+    assert second == f"#   fna-lightning fit --config {config}"
+
+
+@pytest.mark.parametrize(
+    ("config", "least", "most"),
+    [
+        ("cifar10_fna.yaml", 118_618, 118_618),
+        ("cifar10_strong_fna.yaml", 280_000, 330_000),
+        ("cifar10_hour_fna.yaml", 270_000, 330_000),
+    ],
+)
+def test_parameters(config, least, most) -> None:
+    assert least <= sum(p.numel() for p in build(config).task.parameters()) <= most

@@ -1,0 +1,102 @@
+"""Runs that are stopped at chosen moments and resumed, beside one that never was."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fna_lightning.cli import main
+from fna_lightning.task import Task
+from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
+
+# every task's embedded data, small: a new task joins by one line
+TASKS = {
+    "text": [
+        *("--config", "reviews_fna.yaml", "--data.train_size=100", "--data.eval_size=30", "--data.longest=40"),
+        *(
+            "--data.batch_size=10",
+            "--model.encoder.dropout=0.1",
+            "--model.encoder.dim=16",
+            "--model.encoder.ffn_dim=16",
+        ),
+    ],
+    "images": [
+        *("--config", "digits_fna.yaml", "--data.batch_size=130", "--model.encoder.dropout=0.1"),
+        *("--model.encoder.dim=16", "--model.encoder.ffn_dim=16", "--model.encoder.depth=1"),
+    ],
+    "translation": [
+        *("--config", "numbers_fna.yaml", "--data.train_size=110", "--data.eval_size=30", "--data.batch_tokens=100"),
+        *("--model.network.dim=16", "--model.network.ffn_dim=16", "--model.network.depth=1"),
+        *("--model.network.dropout=0.1", "--model.bleu_every=2"),
+    ],
+}
+QUIET = ["--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
+COMMON = [
+    *QUIET,
+    "--trainer.callbacks=[]",
+    "--trainer.log_every_n_steps=1",
+    "--trainer.max_epochs=3",
+    "--trainer.accelerator=cpu",
+]
+
+
+class PowerCutError(BaseException):
+    """Ends a run with no chance to save anything."""
+
+
+def fit(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
+    """Train a new run in ``folder``."""
+    folder.mkdir(parents=True)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
+    return main(["fit", *arguments])
+
+
+def interrupt(
+    monkeypatch: pytest.MonkeyPatch, hook: str, call: int, how: signal.Signals | None, owner: type = Task
+) -> None:
+    """Let the ``call``-th call of a method send this process a signal, or end it with no chance to save anything."""
+    original = getattr(owner, hook)
+    calls = 0
+
+    def step(self: Any, *args: Any) -> Any:
+        nonlocal calls
+        sanity_checking = isinstance(self, Task) and self.trainer.sanity_checking
+        calls += not sanity_checking
+        if calls == call and not sanity_checking:
+            if how is None:
+                raise PowerCutError
+            os.kill(os.getpid(), how)
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, hook, step)
+
+
+def checkpoint(folder: Path, name: str = "last") -> dict[str, Any]:
+    """Return a checkpoint of a run."""
+    return torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """Return what results.json says of the training, without the times."""
+    fit = json.loads((folder / "results.json").read_text())["fit"]
+    return {key: value for key, value in fit.items() if key not in ("seconds", "cpu_seconds")}
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Two runs have the same logged numbers, results, weights, optimiser states and schedules, bit for bit."""
+    assert (one / "metrics.csv").read_text() == (other / "metrics.csv").read_text()
+    assert results(one) == results(other)
+    first, second = checkpoint(one), checkpoint(other)
+    for part in ("state_dict", "optimizer_states", "lr_schedulers"):
+        leaves = [torch.utils._pytree.tree_flatten(state[part]) for state in (first, second)]
+        assert leaves[0][1] == leaves[1][1]
+        for a, b in zip(leaves[0][0], leaves[1][0], strict=True):
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, part
+    for name in ("best", "last"):
+        first, second = checkpoint(one, name), checkpoint(other, name)
+        assert first["global_step"] == second["global_step"]
+        assert first["epoch"] == second["epoch"]

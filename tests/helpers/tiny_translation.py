@@ -1,0 +1,24 @@
+"""A translation run that takes seconds: a few steps on a few number words."""
+
+from pathlib import Path
+
+from fna_lightning.cli import main
+
+TINY = (
+    "data.train_size=600",
+    "data.eval_size=30",
+    "data.largest=999",
+    "trainer.max_epochs=2",
+    "model.network.dim=16",
+    "model.network.depth=1",
+    "model.network.ffn_dim=16",
+)
+
+
+def train_tiny_translation(folder: Path, *more: str, config: str = "numbers_fna.yaml") -> Path:
+    """Train in ``folder`` and return the best checkpoint."""
+    words = [f"--{one}" for one in (*TINY, *more)]
+    quiet = "--trainer.enable_progress_bar=false"
+    assert main(["fit", "--config", config, *words, f"--trainer.default_root_dir={folder}", quiet]) == 0
+    (checkpoint,) = folder.glob("*/version_*/checkpoints/best.ckpt")
+    return checkpoint
