@@ -1,13 +1,13 @@
-# The wheel is built in one stage and installed in the next: the image holds no source and no compiler.
+# The wheel is built in one stage and installed in another, so the final image holds no source and no compiler.
 #
-#   docker build -t fna-lightning .                                                        for a CPU
-#   docker build -t fna-lightning:cuda --build-arg BASE=nvidia/cuda:13.0.1-runtime-ubuntu24.04 .
+#   docker build -t fna-lightning .                                                                 CPU image
+#   docker build -t fna-lightning:cuda --build-arg BASE=nvidia/cuda:13.0.1-runtime-ubuntu24.04 .    CUDA image
 #   docker run --rm -v runs:/home/fna/runs fna-lightning fit --config reviews_fna.yaml
 #   docker run --rm -v runs:/home/fna/runs -p 6006:6006 --entrypoint tensorboard \
 #       fna-lightning --logdir runs --host 0.0.0.0
 #
-# BASE needs Debian's or Ubuntu's packages and Python 3.11 or later among them. On x86, PyPI's torch carries CUDA; for a
-# CPU image a third of the size give --build-arg TORCH_INDEX=<PyTorch's index of CPU wheels>.
+# BASE must be Debian or Ubuntu with Python 3.11 or later in its packages. On x86, torch from PyPI includes CUDA. For a
+# CPU image of a third of the size, pass --build-arg TORCH_INDEX=<PyTorch's index of CPU wheels>.
 ARG BASE=debian:bookworm-slim
 
 # hadolint ignore=DL3006
@@ -31,7 +31,7 @@ WORKDIR /src
 COPY . .
 RUN pip wheel --no-deps --wheel-dir /wheels .
 
-# what changes rarely comes first: a new version of the source reuses the layer of torch
+# Torch comes before the wheel, so that a change of the source reuses the large torch layer.
 FROM python AS dependencies
 ARG TORCH_INDEX=
 COPY constraints.txt /tmp/constraints.txt

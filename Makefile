@@ -1,24 +1,25 @@
-# Everything a fresh machine needs: `make demo` and `make test` make their own virtual environment.
+# `make demo`, `make check` and `make test` work on a fresh machine: they create their own virtual environment.
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-# some CPUs advertise AMX and refuse it, and bfloat16 products then end Python; harmless elsewhere
+# Some CPUs report AMX but do not allow it; bfloat16 matrix products then crash Python. The limit is harmless elsewhere.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 DEMO = reviews_fna.yaml reviews_dp.yaml reviews_uniform.yaml
 
-.PHONY: help demo test lint types docs lock clean
+.PHONY: help demo check test lint types docs lock clean
 
 help:
-	@echo "make demo   train FNA and its controls on the embedded reviews (no data needed)"
+	@echo "make demo   train FNA and two baselines on the embedded reviews (needs no data set)"
+	@echo "make check  lint, type-check and run the tests that are not marked e2e, for use while you work"
 	@echo "make test   lint, type-check and run all tests"
-	@echo "make lint   ruff"
-	@echo "make types  mypy on the package as it is installed"
-	@echo "make docs   the documentation site, in build/site; a warning is an error"
-	@echo "make lock   requirements.lock anew, from constraints.txt and PyPI"
-	@echo "make clean  remove the environment and everything built"
+	@echo "make lint   ruff: lint and formatting"
+	@echo "make types  mypy on the installed package"
+	@echo "make docs   build the documentation site in build/site; warnings are errors"
+	@echo "make lock   write requirements.lock again, from constraints.txt and PyPI"
+	@echo "make clean  remove the virtual environment and all build output"
 
 $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py)
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +29,9 @@ $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py)
 demo: $(VENV)/installed
 	$(BIN)/fna-lightning sweep $(addprefix --config ,$(DEMO)) --out runs/demo
 
+check: lint types
+	$(BIN)/pytest -m "not e2e" --numprocesses auto --dist worksteal
+
 test: lint types
 	$(BIN)/pytest --numprocesses auto --dist worksteal
 
@@ -35,17 +39,17 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# a type checker cannot follow the mapping of an editable install (see pyproject.toml), so it reads a real one
+# mypy cannot follow the package-dir mapping of an editable install (see pyproject.toml), so it checks a regular one.
 types: $(VENV)/installed
 	rm -rf build/typed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p fna_lightning
 
-# the theme advertises its successor on every build
+# The variable turns off an advertisement that the theme prints in every build.
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# every extra, every platform: what constraints.txt pins, and what PyPI's torch needs beside it on each system
+# Pins for all extras and platforms: the versions of constraints.txt, and what torch from PyPI needs on each platform.
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --disable-pip-version-check uv
