@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -66,6 +67,9 @@ def test_commands_and_images_exist(page: Path) -> None:
 @pytest.mark.parametrize("command", FIT_COMMANDS)
 def test_fit_commands_train(command: str) -> None:
     limits = ["--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1", "--trainer.max_epochs=1"]
+    if "reviews" in command or "numbers" in command:
+        # these data sets are generated
+        limits += ["--data.train_size=32", "--data.eval_size=20"]
     assert main([*shlex.split(command)[1:], *limits]) == 0
 
 
@@ -79,6 +83,14 @@ def test_shipped_configs_in_the_docs_exist() -> None:
     for page in PAGES:
         for config in re.findall(r"--config (\w+\.yaml)", page.read_text()):
             assert (ROOT / "configs" / config).is_file() or config == "example_cauchy.yaml", f"{config} in {page.name}"
+
+
+def test_the_figures_of_the_mathematics_can_be_drawn() -> None:
+    figures = runpy.run_path(str(DOCS / "draw_mathematics.py"))["FIGURES"]
+    shown = re.findall(r"images/(\w+)\.png", (DOCS / "mathematics.md").read_text())
+    assert [draw.__name__ for draw in figures] == shown
+    for draw in figures:
+        assert all(axes.has_data() for axes in draw().axes)
 
 
 def test_every_page_is_in_the_navigation() -> None:
