@@ -11,6 +11,7 @@ import torch
 from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
 from fna_lightning.tasks import ReviewData
+from fna_lightning.tasks.image.codec import ImageCodec
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.text.data import pad
 
@@ -95,12 +96,28 @@ def test_a_missing_checkpoint_is_an_error(capsys, tmp_path) -> None:
     assert "no checkpoint" in capsys.readouterr().err
 
 
-def test_a_checkpoint_without_a_codec_is_an_error(checkpoint, capsys, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content.pop("codec"), "other.ckpt has no codec (tokenizer or image size, and class names)"),
+        (
+            lambda content: content["codec"].pop("kind"),
+            "other.ckpt has no kind (known kinds: image, text, translation)",
+        ),
+        (lambda content: content["codec"].update(kind="audio"), "other.ckpt is of the unknown kind 'audio'"),
+        (
+            lambda content: content.update(codec=ImageCodec(["cat"], 3, 8).state()),
+            "other.ckpt is an image classifier, not a text classifier",
+        ),
+    ],
+    ids=["no codec", "no kind", "unknown kind", "another kind"],
+)
+def test_a_checkpoint_without_a_text_codec_is_an_error(checkpoint, capsys, tmp_path, change, message) -> None:
     content = torch.load(checkpoint, weights_only=True)
-    del content["codec"]
-    torch.save(content, tmp_path / "bare.ckpt")
-    assert main(["classify", str(tmp_path / "bare.ckpt"), "a"]) == 2
-    assert "bare.ckpt has no codec (tokenizer or image size, and class names)" in capsys.readouterr().err
+    change(content)
+    torch.save(content, tmp_path / "other.ckpt")
+    assert main(["classify", str(tmp_path / "other.ckpt"), "a"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_classify_needs_only_the_checkpoint(tmp_path, monkeypatch, capsys) -> None:
