@@ -67,7 +67,7 @@ class HubDataset(ABC):
         with open_dataset(self.path, f"expected {self.layout}", way_out) as splits:
             yield splits
 
-    def columns(self, splits: Mapping[str, Any], split: str, names: Iterable[str]) -> Any:
+    def checked_split(self, splits: Mapping[str, Any], split: str, names: Iterable[str]) -> Any:
         """Return the split ``split`` if it exists and has the columns ``names``."""
         if split not in splits:
             raise UsageError(f"{self.path} has the splits {', '.join(splits)} and no {split!r}; expected {self.layout}")

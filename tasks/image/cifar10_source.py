@@ -39,7 +39,7 @@ class HubImages(HubDataset):
         """Return the images and labels of one split of a loaded data set."""
         import datasets
 
-        examples = self.columns(splits, split, ("img", "label"))
+        examples = self.checked_split(splits, split, ("img", "label"))
         labels = list(examples["label"])
         check_labels(labels, len(LABELS), f"split {split!r} of {self.path}")
         # the library returns the encoded files, which ``decode`` checks and decodes

@@ -34,7 +34,7 @@ class TextSource(HubDataset):
             return {split: self._read_split(splits, split) for split in ("train", "test")}
 
     def _read_split(self, splits: Mapping[str, Any], split: str) -> tuple[list[str], list[int]]:
-        examples = self.columns(splits, split, ("text", "label"))
+        examples = self.checked_split(splits, split, ("text", "label"))
         texts, labels = list(examples["text"]), list(examples["label"])
         check_texts(texts, f"column 'text' of split {split!r} of {self.path}")
         check_labels(labels, self.num_classes, f"split {split!r} of {self.path}")

@@ -49,7 +49,7 @@ class ParallelSource(HubDataset):
         with self.open() as splits:
             for split, names in SPLIT_NAMES.items():
                 name = next((name for name in names if name in splits), split)
-                examples = self.columns(splits, name, languages)
+                examples = self.checked_split(splits, name, languages)
                 sides = [list(examples[language]) for language in languages]
                 for language, side in zip(languages, sides, strict=True):
                     check_texts(side, f"column {language!r} of split {name!r} of {self.path}")
