@@ -1,4 +1,4 @@
-"""What a batch means: each task with its data. Importing this registers them for the command line."""
+"""Tasks and their data modules. Importing this package registers them for the command line."""
 
 from fna_lightning.tasks.image.augmentation import RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop
 from fna_lightning.tasks.image.auto_augmentation import RandAugment, TrivialAugment

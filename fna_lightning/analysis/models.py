@@ -16,6 +16,7 @@ from fna_lightning.config.messages import one_line
 from fna_lightning.config.run_config import checked_config, read_settings
 from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import AttentionMap, attention_layers, attention_maps
+from fna_lightning.tasks.data.padding import pad_tokens
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.training.run_folder import run_folder_of
 from fna_lightning.utils.limits import limit_jsonargparse
@@ -105,11 +106,7 @@ class Subject:
 
     def batch(self, sequences: list[Reading]) -> tuple[Tensor, ...]:
         """Return padded (B, N) token ids and their (B,) lengths."""
-        lengths = torch.tensor([len(ids) for ids in sequences])
-        tokens = torch.zeros(len(sequences), max(1, int(lengths.max())), dtype=torch.long)
-        for row, ids in zip(tokens, sequences, strict=True):
-            row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
-        return tokens, lengths
+        return pad_tokens(sequences)
 
     def probabilities(self, sequences: list[Reading]) -> Tensor:
         """Return the (B, C) probabilities of the classes."""

@@ -12,7 +12,8 @@ from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import AttentionMap, attention_maps
 from fna_lightning.nn import Seq2Seq
 from fna_lightning.search import Hypothesis
-from fna_lightning.tasks.translation.codec import BEGIN, END, PAD, TranslationCodec
+from fna_lightning.tasks.data.padding import pad_tokens
+from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
 from fna_lightning.tasks.translation.translator import translate
 from fna_lightning.training.run_folder import run_folder_of
 
@@ -66,9 +67,7 @@ class TranslationSubject(Subject):
         """Return for each pair the (N, V) probabilities of each token of the translation and its end."""
         tokens, lengths = self.batch(sources)
         targets = [[BEGIN, *one] for one in said]
-        padded = torch.full((len(said), max(map(len, targets))), PAD)
-        for row, one in zip(padded, targets, strict=True):
-            row[: len(one)] = torch.tensor(one)
+        padded, _ = pad_tokens(targets)
         with torch.no_grad():
             found = self.network(tokens, lengths, padded).softmax(dim=-1)
         return [rows[: len(one)] for rows, one in zip(found, targets, strict=True)]

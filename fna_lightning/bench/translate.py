@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fna_lightning.errors import UsageError
 
 if TYPE_CHECKING:
-    from fna_lightning.tasks.translation.checkpointed_translator import CheckpointedTranslator
+    from fna_lightning.tasks.translation.translator import Translator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from fna_lightning.bench.timing import machine, take_turns
-    from fna_lightning.tasks.translation.checkpointed_translator import CheckpointedTranslator
+    from fna_lightning.tasks.translation.translator import Translator
 
     if min(args.sentences, args.beam, args.batch_tokens) < 1:
         given = f"{args.sentences}, {args.beam} and {args.batch_tokens}"
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     before = machine()
-    translator = CheckpointedTranslator.open(args.checkpoint)
+    translator = Translator.open(args.checkpoint)
     sources = sources_of(args)
     ways = {
         "cached": lambda: decode(translator, sources, args, cached=True),
@@ -92,7 +92,7 @@ def sources_of(args: argparse.Namespace) -> list[list[int]]:
 
 
 def decode(
-    translator: "CheckpointedTranslator", sources: list[list[int]], args: argparse.Namespace, *, cached: bool
+    translator: "Translator", sources: list[list[int]], args: argparse.Namespace, *, cached: bool
 ) -> list[list[int]]:
     """Return the best translation of each source, decoded in batches of similar lengths."""
     from dataclasses import replace

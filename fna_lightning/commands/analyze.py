@@ -103,20 +103,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def subject_kind(args: argparse.Namespace) -> "type[Subject]":
-    """Return who can read the checkpoint: it carries a tokenizer, two of them, or the size of images."""
+    """Return the class for the codec of the checkpoint."""
     from fna_lightning.analysis.image_models import ImageSubject
     from fna_lightning.analysis.models import HF, Subject
     from fna_lightning.analysis.translation_models import TranslationSubject
     from fna_lightning.checkpoints.load import read_checkpoint
+    from fna_lightning.tasks.data.codec import read_codec
 
-    codec = {} if args.checkpoint.startswith(HF) else read_checkpoint(args.checkpoint).get("codec") or {}
-    if "image_size" in codec:
+    kind = "text"
+    if not args.checkpoint.startswith(HF):
+        kind = read_codec(read_checkpoint(args.checkpoint).get("codec"), args.checkpoint).kind
+    if kind == "image":
         if args.text:
             raise UsageError(f"--text {args.text[0]!r}: {args.checkpoint} reads images; give pictures by --image")
         return ImageSubject
     if args.image:
         raise UsageError(f"--image {args.image[0]!r}: {args.checkpoint} reads texts; give them by --text")
-    return TranslationSubject if "source_tokenizer" in codec else Subject
+    return TranslationSubject if kind == "translation" else Subject
 
 
 def examples_of(

@@ -1,7 +1,7 @@
-"""Say what a trained text classifier makes of texts: label and probability, one line each.
+"""Classify texts with a trained model: print the label and the probability of each text.
 
-Texts are the arguments, or else the lines of standard input. A text longer than the model reads is cut off, a text
-without a single token is answered "empty"; both are noted on standard error.
+Texts are the arguments, or else the lines of standard input. A text that is longer than the model's maximum length is
+truncated. The answer for a text without tokens is "empty". Both cases are reported on standard error.
 
 Examples:
   fna-lightning classify runs/imdb_fna/version_0/checkpoints/best.ckpt "A film to remember." "Two hours I want back."
@@ -17,19 +17,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# texts in a batch: answers of a long stream come while it is read
+# texts per batch: small, so that a long input is answered while it is read
 BATCH = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("checkpoint", metavar="CKPT", help="a checkpoint of a text classification run")
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="default: the lines of standard input")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answers as JSON too")
+    parser.add_argument("checkpoint", metavar="CKPT", help="checkpoint of a text classification run")
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="text to classify (default: lines of standard input)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the answers as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print an answer for each text."""
+    """Print the label and the probability of each text."""
     from fna_lightning.checkpoints.load import read_checkpoint, task_of
     from fna_lightning.tasks.text.codec import TextCodec
     from fna_lightning.tasks.text.predict import classify
@@ -52,18 +52,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of standard input, whatever bytes they hold."""
+    """Yield the lines of standard input; bytes that are not UTF-8 are replaced."""
     if sys.stdin.isatty():
-        print("fna-lightning: type one text a line, end with Ctrl-D", file=sys.stderr)
+        print("fna-lightning: type one text per line; finish with Ctrl-D", file=sys.stderr)
     for number, line in enumerate(sys.stdin.buffer, start=1):
         line = line.rstrip(b"\r\n")
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError:
-            print(f"fna-lightning: text {number} is not UTF-8; what cannot be read is replaced by �", file=sys.stderr)
+            print(f"fna-lightning: text {number} is not UTF-8; invalid bytes are replaced by �", file=sys.stderr)
             yield line.decode("utf-8", "replace")
 
 
 def _clean_argument(text: str) -> str:
-    """Return an argument with the bytes the system could not decode replaced."""
+    """Return an argument in which bytes that the system could not decode are replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

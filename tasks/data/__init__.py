@@ -1,1 +1,1 @@
-"""Code shared by all data modules: splits, caches, hub access, tokenization."""
+"""Code shared by all data modules: splits, caches, hub access, tokenization, padding, codecs."""

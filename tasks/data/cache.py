@@ -1,4 +1,4 @@
-"""A cache of folders that are whole or absent, checked when opened and built again when damaged."""
+"""Cache of preprocessed data sets: folders that are complete or absent, verified when opened, rebuilt when damaged."""
 
 import errno
 import hashlib
@@ -17,28 +17,33 @@ log = logging.getLogger("fna_lightning")
 
 CACHE_VARIABLE = "FNA_CACHE"
 MANIFEST = "manifest.json"
-# a full disk, a used-up quota, a file larger than allowed
+# disk full, quota exceeded, file larger than allowed
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def cache_root() -> Path:
-    """Return the folder of all caches: FNA_CACHE, or fna_lightning in the user's cache folder."""
+    """Return the folder of all caches: $FNA_CACHE, or fna_lightning in the user's cache folder."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "fna_lightning")
 
 
+def cache_folder(dataset: str, part: str, **settings: object) -> Path:
+    """Return the cache folder for a part of a data set that was preprocessed with ``settings``."""
+    return cache_root() / dataset / f"{part}-{content_key(**settings)}"
+
+
 def content_key(**settings: object) -> str:
-    """Return a short name for a combination of settings; any change of one gives another name."""
+    """Return a short hash of ``settings``."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Return the SHA-256 digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def damage(folder: Path) -> str | None:
-    """Return what is wrong with a cache folder, or None if every file is as it was written."""
+    """Return why a cache folder is invalid, or None if every file matches its digest."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         if not manifest:
@@ -52,9 +57,9 @@ def damage(folder: Path) -> str | None:
 
 
 def ensure(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Return ``folder``, filled by ``build`` unless an earlier call did so and its files are intact.
+    """Return ``folder``; call ``build`` first if the folder does not exist or is damaged.
 
-    A folder appears under its name only when all is written, and only one process builds at a time.
+    ``build`` writes into a temporary folder, which is renamed when it is complete. Only one process builds at a time.
     """
     if folder.is_dir() and damage(folder) is None:
         return folder
@@ -77,26 +82,26 @@ def ensure(folder: Path, build: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def cached_files(folder: Path) -> Iterator[None]:
-    """Name the cache when one of its files is missing or damaged, although it was whole when ``ensure`` looked."""
+    """Report a file that was removed or damaged after ``ensure`` verified its folder as a ``UsageError``."""
     try:
         yield
     except (OSError, ValueError, EOFError) as error:
         raise UsageError(
-            f"the cache {folder} was emptied or changed while it was in use ({type(error).__name__}: {error}); run "
-            "again, and it is built again"
+            f"the cache {folder} was emptied or changed while it was in use ({type(error).__name__}: {error}); run the "
+            "command again to rebuild it"
         ) from error
 
 
 def _build(folder: Path, build: Callable[[Path], None]) -> None:
     if folder.is_dir():
-        # another process may have built it while this one waited for the lock
-        found = damage(folder)
-        if found is None:
+        # another process may have built it while this process waited for the lock
+        reason = damage(folder)
+        if reason is None:
             return
-        log.warning("the cache %s is damaged (%s); it is built again", folder, found)
-    # what a killed process left; the lock says nobody is writing it
-    for left in folder.parent.glob(f"{folder.name}.part.*"):
-        shutil.rmtree(left, ignore_errors=True)
+        log.warning("the cache %s is damaged (%s) and will be rebuilt", folder, reason)
+    # drafts of killed processes; this process holds the lock, so no other process is writing them
+    for draft in folder.parent.glob(f"{folder.name}.part.*"):
+        shutil.rmtree(draft, ignore_errors=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part.", dir=folder.parent))
     try:
         build(draft)

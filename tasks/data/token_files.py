@@ -1,4 +1,4 @@
-"""Token arrays on disk: written once, then mapped into memory."""
+"""Tokenizers and token arrays on disk: written once, then read or memory-mapped."""
 
 import hashlib
 from pathlib import Path
@@ -9,30 +9,42 @@ from rich.progress import track
 
 from fna_lightning.tasks.data.array_files import save_array
 from fna_lightning.tasks.data.cache import cached_files
-from fna_lightning.tasks.text.data import Sequences
+from fna_lightning.tasks.data.sequences import Sequences
 
-# texts given to the tokenizer at once; it spreads them over all cores
+# texts per call of the tokenizer, which distributes them over all cores
 CHUNK = 1000
 
 
+def read_tokenizer(folder: Path, name: str = "tokenizer.json") -> str:
+    """Return the JSON of the tokenizer in a cache folder."""
+    with cached_files(folder):
+        return (folder / name).read_text(encoding="utf-8")
+
+
+def tokenizer_digest(tokenizer: str) -> str:
+    """Return the SHA-256 digest of a tokenizer's JSON."""
+    return hashlib.sha256(tokenizer.encode()).hexdigest()
+
+
 def write_tokens(folder: Path, tokenizer: str, texts: list[str], labels: list[int], description: str) -> None:
-    """Tokenise ``texts`` and write their ids, labels and digests into ``folder``."""
+    """Tokenize ``texts`` and write their token ids, labels and digests into ``folder``."""
     from tokenizers import Tokenizer
 
-    cutter = Tokenizer.from_str(tokenizer)
-    small = cutter.get_vocab_size() <= np.iinfo(np.uint16).max + 1
-    dtype = np.uint16 if small else np.int32
-    pieces: list[NDArray[np.integer]] = []
+    encoder = Tokenizer.from_str(tokenizer)
+    fits_16_bits = encoder.get_vocab_size() <= np.iinfo(np.uint16).max + 1
+    dtype = np.uint16 if fits_16_bits else np.int32
+    sequences: list[NDArray[np.integer]] = []
     for start in track(range(0, len(texts), CHUNK), description, transient=True):
-        pieces += [np.asarray(one.ids, dtype) for one in cutter.encode_batch_fast(texts[start : start + CHUNK])]
-    save_array(folder / "tokens.npy", np.concatenate(pieces) if pieces else np.empty(0, dtype))
-    save_array(folder / "lengths.npy", np.asarray([len(one) for one in pieces], dtype=np.int64))
+        encodings = encoder.encode_batch_fast(texts[start : start + CHUNK])
+        sequences += [np.asarray(encoding.ids, dtype) for encoding in encodings]
+    save_array(folder / "tokens.npy", np.concatenate(sequences) if sequences else np.empty(0, dtype))
+    save_array(folder / "lengths.npy", np.asarray([len(sequence) for sequence in sequences], dtype=np.int64))
     save_array(folder / "labels.npy", np.asarray(labels, dtype=np.int64))
     save_array(folder / "digests.npy", np.asarray([_digest(text) for text in texts], dtype=np.uint64))
 
 
 def open_tokens(folder: Path) -> Sequences:
-    """Return the sequences in ``folder``; their tokens stay on disk until they are read."""
+    """Return the sequences in ``folder``; their tokens are memory-mapped."""
     with cached_files(folder):
         lengths = np.load(folder / "lengths.npy")
         tokens = np.load(folder / "tokens.npy", mmap_mode="r")
@@ -40,7 +52,7 @@ def open_tokens(folder: Path) -> Sequences:
 
 
 def text_digests(folder: Path) -> NDArray[np.uint64]:
-    """Return a number for each text; equal texts, and only they, have equal numbers."""
+    """Return a 64-bit digest of each text, to find equal texts."""
     with cached_files(folder):
         return np.load(folder / "digests.npy")
 

@@ -1,30 +1,34 @@
-"""Tokenizers: how a text is cut into tokens, learned from the training texts only."""
+"""Tokenizers of the `tokenizers` library: settings, training on the training texts, and reading tokens back."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# PAD and UNKNOWN of text_data, in this order
+# the first ids of every vocabulary, and their tokens in the same order
+PAD, UNKNOWN = range(2)
 SPECIAL_TOKENS = ["[PAD]", "[UNK]"]
 KINDS = ("bpe", "word")
 
-# a word keeps its apostrophes ("don't"), every other sign stands alone
+# a word keeps its apostrophes ("don't"); every other punctuation mark is a token of its own
 WORDS = r"\w+(?:'\w+)*|[^\w\s]"
 LINE_BREAK = r"<br\s*/?>"
+# shown for a token that consists of spaces
+SPACE_TOKEN = "␣"
 
 
 @dataclass(frozen=True)
 class Tokenization:
-    """How a text becomes token ids.
+    """Settings of a tokenizer.
 
     Args:
-        kind: "bpe" (byte-level: no text is unknown) or "word" (the most frequent words).
-        vocab_size: number of token ids, padding and unknown included.
-        lowercase: whether capital letters are made small first.
-        max_length: tokens of a text that are read; the rest is cut off.
+        kind: "bpe" (byte-level, so no text is unknown) or "word" (the most frequent words).
+        vocab_size: number of token ids, including padding and unknown.
+        lowercase: whether to lowercase the text first.
+        max_length: maximum number of tokens per text; the rest is truncated.
     """
 
     kind: str = "bpe"
@@ -35,7 +39,7 @@ class Tokenization:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"unknown tokenizer kind {self.kind!r}; choose one of {', '.join(KINDS)}")
-        # the 256 bytes and the special tokens are always there
+        # a byte-level vocabulary always contains the 256 bytes
         smallest = len(SPECIAL_TOKENS) + (256 if self.kind == "bpe" else 1)
         if self.vocab_size < smallest:
             raise ValueError(f"vocab_size must be at least {smallest} for kind {self.kind!r}, got {self.vocab_size}")
@@ -43,49 +47,81 @@ class Tokenization:
             raise ValueError(f"max_length must be at least 1, got {self.max_length}")
 
     @property
-    def learned(self) -> dict[str, object]:
-        """What a trained tokenizer depends on; ``max_length`` only cuts what it returns."""
+    def training_settings(self) -> dict[str, object]:
+        """The settings a trained tokenizer depends on; ``max_length`` only truncates its output."""
         return {"kind": self.kind, "vocab_size": self.vocab_size, "lowercase": self.lowercase}
 
 
-def train_tokenizer(texts: Iterable[str], how: Tokenization, more: Sequence[str] = ()) -> str:
-    """Return the JSON of a tokenizer trained on ``texts``; the ids after the special ones go to the tokens ``more``."""
+def train_tokenizer(texts: Iterable[str], settings: Tokenization, extra_tokens: Sequence[str] = ()) -> str:
+    """Train a tokenizer and return its JSON.
+
+    Args:
+        texts: the training texts.
+        settings: kind, vocabulary size and case of the tokenizer.
+        extra_tokens: special tokens that get the first ids after ``SPECIAL_TOKENS``.
+    """
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    special = [*SPECIAL_TOKENS, *more]
-    if how.kind == "bpe":
+    special = [*SPECIAL_TOKENS, *extra_tokens]
+    if settings.kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         trainer: trainers.BpeTrainer | trainers.WordLevelTrainer = trainers.BpeTrainer(
-            vocab_size=how.vocab_size,
+            vocab_size=settings.vocab_size,
             special_tokens=special,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
     else:
-        tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[1]))
+        tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[UNKNOWN]))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
-        trainer = trainers.WordLevelTrainer(vocab_size=how.vocab_size, special_tokens=special)
+        trainer = trainers.WordLevelTrainer(vocab_size=settings.vocab_size, special_tokens=special)
     cleaning = [normalizers.Replace(Regex(LINE_BREAK), " "), normalizers.NFC()]
-    tokenizer.normalizer = normalizers.Sequence([*cleaning, *([normalizers.Lowercase()] if how.lowercase else [])])
+    tokenizer.normalizer = normalizers.Sequence([*cleaning, *([normalizers.Lowercase()] if settings.lowercase else [])])
     tokenizer.train_from_iterator(texts, trainer)
     return plain_json(tokenizer)
 
 
 def word_tokenizer(word_ids: dict[str, int]) -> str:
-    """Return the JSON of a tokenizer of given lower-case words, which are separated by spaces."""
+    """Return the JSON of a tokenizer for a fixed vocabulary of lowercase words, which are separated by spaces."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-    known = {name: number for number, name in enumerate(SPECIAL_TOKENS)} | word_ids
-    tokenizer = Tokenizer(models.WordLevel(known, unk_token=SPECIAL_TOKENS[1]))
+    vocabulary = {name: number for number, name in enumerate(SPECIAL_TOKENS)} | word_ids
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNKNOWN]))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return plain_json(tokenizer)
 
 
 def plain_json(tokenizer: "Tokenizer") -> str:
-    """Return the tokenizer as JSON; a text that spells "[PAD]" is text, not padding."""
-    import json
-
+    """Return the tokenizer as JSON without added tokens, so that "[PAD]" in a text is encoded as ordinary text."""
     content = json.loads(tokenizer.to_str())
     content["added_tokens"] = []
     return json.dumps(content, ensure_ascii=False)
+
+
+def is_byte_level(tokenizer: "Tokenizer") -> bool:
+    """Whether the tokens are byte sequences, which must be decoded to be readable."""
+    from tokenizers import pre_tokenizers
+
+    return isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel)
+
+
+def readable_tokens(tokenizer: "Tokenizer", ids: Iterable[int], names: Mapping[int, str] | None = None) -> list[str]:
+    """Return each token as readable text.
+
+    Args:
+        tokenizer: the tokenizer that produced the ids.
+        ids: token ids; an id outside the vocabulary is shown as "[id]".
+        names: what to show for certain ids, such as those of special tokens.
+    """
+    from tokenizers import decoders
+
+    names = names or {}
+    decoder = decoders.ByteLevel() if is_byte_level(tokenizer) else None
+    tokens = []
+    for number in ids:
+        token = names.get(number) or tokenizer.id_to_token(number) or f"[{number}]"
+        if decoder is not None and number not in names:
+            token = decoder.decode([token]).strip()
+        tokens.append(token or SPACE_TOKEN)
+    return tokens

@@ -1,1 +1,1 @@
-"""Image classification: task, data modules, augmentation and preprocessing."""
+"""Image classification: task, data modules, augmentation and codec."""

@@ -1,4 +1,4 @@
-"""What every image classification data set shares: one array of pixels, batches, and what a model must know of them."""
+"""Base class of image classification data sets, and their batches."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,22 +12,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fna_lightning.tasks.data.split_data import SplitData
+from fna_lightning.tasks.data.classification import ClassificationData
 from fna_lightning.tasks.image.codec import ImageCodec
 from fna_lightning.tasks.image.folder import read_folder
 from fna_lightning.training.length_batches import LengthGroupedBatchSampler
 
 
 class ImageBatch(NamedTuple):
-    """Images with their labels."""
+    """Images and their labels."""
 
     images: Tensor  # (B, C, S, S), uint8
-    labels: Tensor  # (B,), -1 where nobody knows
+    labels: Tensor  # (B,), -1 for unknown
 
 
 @dataclass(frozen=True)
 class Images(Dataset[ImageBatch]):
-    """Images in one uint8 array, which may be a file, and the rows of it that belong to a split."""
+    """A subset of the images in one array, which may be memory-mapped.
+
+    Args:
+        pixels: (N, C, S, S) pixels of all images.
+        labels: (N,) labels of all images.
+        rows: indices of the images in the subset.
+    """
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.integer]
@@ -35,11 +41,11 @@ class Images(Dataset[ImageBatch]):
 
     @classmethod
     def of(cls, pixels: NDArray[np.uint8], labels: NDArray[np.integer]) -> "Images":
-        """Take all of an array."""
+        """Return all images of an array."""
         return cls(pixels, labels, np.arange(len(labels)))
 
     def take(self, rows: NDArray[np.integer]) -> "Images":
-        """Return some of the images; no pixel is copied."""
+        """Return the images at ``rows`` of this subset without copying pixels."""
         return Images(self.pixels, self.labels, self.rows[rows])
 
     def __len__(self) -> int:
@@ -49,7 +55,7 @@ class Images(Dataset[ImageBatch]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: list[int]) -> ImageBatch:
-        # one copy for the whole batch; PyTorch's loader asks for this method
+        # PyTorch's DataLoader calls this method, so that a batch is copied at once
         rows = self.rows[indices]
         return ImageBatch(
             torch.from_numpy(np.ascontiguousarray(self.pixels[rows])),
@@ -57,41 +63,37 @@ class Images(Dataset[ImageBatch]):
         )
 
 
-def join(batches: ImageBatch | list[ImageBatch]) -> ImageBatch:
-    """Return one batch; what the loader fetched is one already."""
+def collate_images(batches: ImageBatch | list[ImageBatch]) -> ImageBatch:
+    """Return one batch; ``Images.__getitems__`` has already collated it."""
     if isinstance(batches, ImageBatch):
         return batches
     images, labels = zip(*batches, strict=True)
     return ImageBatch(torch.cat(images), torch.cat(labels))
 
 
-class ImageData(SplitData[Images]):
+class ImageData(ClassificationData[Images]):
     """An image classification data set.
 
-    A subclass says how large its images are and how many classes there are, as soon as it is constructed, and hands
-    out its splits.
+    A subclass knows its codec as soon as it is constructed, and returns its splits.
 
     Args:
-        batch_size: images in a batch of one process.
-        num_workers: processes that load batches beside the training one; the images are in memory, so 0 is fastest.
+        batch_size: images per batch and process.
+        num_workers: number of worker processes that load batches; the images are in memory, so 0 is fastest.
         predict_folder: a folder of PNG and JPEG files that ``predict`` reads instead of the test split.
     """
 
     def __init__(self, *, batch_size: int = 64, num_workers: int = 0, predict_folder: str | None = None) -> None:
-        super().__init__(num_workers=num_workers)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        self.batch_size = batch_size
+        super().__init__(batch_size=batch_size, num_workers=num_workers)
         self.predict_folder = predict_folder
 
     @property
     @abstractmethod
     def codec(self) -> ImageCodec:
-        """How a picture becomes pixels and a class number a name; the checkpoints of a task carry it."""
+        """The codec that is stored in checkpoints."""
 
     @property
-    def num_classes(self) -> int:
-        return len(self.codec.class_names)
+    def class_names(self) -> list[str]:
+        return self.codec.class_names
 
     @property
     def channels(self) -> int:
@@ -108,12 +110,12 @@ class ImageData(SplitData[Images]):
         return self._loader(Images.of(pixels, np.full(len(pixels), -1)))
 
     def example_names(self) -> list[str] | None:
-        """Return what the examples of ``predict`` are called: the files of its folder, if it reads one."""
+        """Return the file names of the examples of ``predict``, or None if it reads the test split."""
         return None if self.predict_folder is None else read_folder(Path(self.predict_folder), self.codec)[1]
 
     def _batches(self, examples: Images, **share: Any) -> LengthGroupedBatchSampler:
-        # images are all of one length
+        # all images have the same number of tokens
         return LengthGroupedBatchSampler(np.ones(len(examples), dtype=np.int64), self.batch_size, **share)
 
     def _join(self) -> Callable[[Any], ImageBatch]:
-        return join
+        return collate_images

@@ -1,10 +1,10 @@
-"""Scikit-learn's bundled handwritten digits: 1,797 grey images of 8 x 8, nothing to download."""
+"""Handwritten digits bundled with scikit-learn: 1,797 gray images of 8 x 8 pixels; nothing is downloaded."""
 
 from functools import cache
 
 import numpy as np
 
-from fna_lightning.tasks.data.splits import stratified
+from fna_lightning.tasks.data.splits import check_validation_share, stratified, train_or_val_rows
 from fna_lightning.tasks.image.codec import ImageCodec
 from fna_lightning.tasks.image.data import ImageData, Images
 
@@ -12,13 +12,13 @@ SIZE = 8
 
 
 class DigitsData(ImageData):
-    """Handwritten digits; a fifth is the test split, always the same one, and a part of the rest validates.
+    """Handwritten digits. A fixed fifth is the test split; a share of the other images is held out for validation.
 
     Args:
-        validation: share of the images outside the test split that is held out, the same share of each class.
-        split_seed: of the choice of what is held out for validation.
-        batch_size: images in a batch of one process.
-        num_workers: processes that load batches beside the training one; the images are in memory, so 0 is fastest.
+        validation: share of the images outside the test split that is held out, equal for each class.
+        split_seed: random seed of the held-out images.
+        batch_size: images per batch and process.
+        num_workers: number of worker processes that load batches; the images are in memory, so 0 is fastest.
         predict_folder: a folder of PNG and JPEG files that ``predict`` reads instead of the test split.
     """
 
@@ -34,8 +34,7 @@ class DigitsData(ImageData):
         predict_folder: str | None = None,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, predict_folder=predict_folder)
-        if not 0.0 < validation < 1.0:
-            raise ValueError(f"validation must lie between 0 and 1, got {validation}; 0.1 holds out every tenth image")
+        check_validation_share(validation)
         self.validation = validation
         self.split_seed = split_seed
 
@@ -44,20 +43,19 @@ class DigitsData(ImageData):
         return ImageCodec([str(digit) for digit in range(10)], 1, SIZE)
 
     def split(self, name: str) -> Images:
-        everything = _digits()
-        tested = stratified(everything.labels, self.TEST_SHARE, 0)
+        images = _digits()
+        is_test = stratified(images.labels, self.TEST_SHARE, 0)
         if name == "test":
-            return everything.take(np.flatnonzero(tested))
-        rest = everything.take(np.flatnonzero(~tested))
-        held_out = stratified(rest.labels[rest.rows], self.validation, self.split_seed)
-        return rest.take(np.flatnonzero(held_out if name == "val" else ~held_out))
+            return images.take(np.flatnonzero(is_test))
+        others = images.take(np.flatnonzero(~is_test))
+        return others.take(train_or_val_rows(others.labels[others.rows], name, self.validation, self.split_seed))
 
 
 @cache
 def _digits() -> Images:
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    # sixteen shades, spread over those of a byte
-    pixels = np.rint(found.images * (255 / 16)).astype(np.uint8)[:, None]
-    return Images.of(pixels, found.target.astype(np.int64))
+    digits = load_digits()
+    # the data set has gray levels from 0 to 16
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
+    return Images.of(pixels, digits.target.astype(np.int64))

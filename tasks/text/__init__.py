@@ -1,1 +1,1 @@
-"""Text classification: task, data modules and preprocessing."""
+"""Text classification: task, data modules and codec."""

@@ -1,48 +1,37 @@
-"""How sentences become token ids and token ids sentences, as plain values that travel in a checkpoint."""
+"""Codec of translators: source sentences to token ids, and target token ids to sentences."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fna_lightning.errors import UsageError
+from fna_lightning.tasks.data.codec import Codec
+from fna_lightning.tasks.data.tokenization import PAD, UNKNOWN, is_byte_level, readable_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# ids every vocabulary of a translation has: padding, unknown, begin and end of a sentence
-PAD, UNKNOWN, BEGIN, END = range(4)
+# ids of the tokens that begin and end a sentence; they follow padding and unknown
+BEGIN, END = UNKNOWN + 1, UNKNOWN + 2
+# what is shown for the special tokens
+TOKEN_NAMES = {PAD: "[PAD]", UNKNOWN: "⁇", BEGIN: "<s>", END: "</s>"}
 
 
 @dataclass(frozen=True)
-class TranslationCodec:
-    """What a translator must know of the world outside its tensors.
+class TranslationCodec(Codec, kind="translation", model="a translator"):
+    """Tokenizers of both languages and max length, stored in the checkpoint.
 
     Args:
-        source_tokenizer: a tokenizer of the `tokenizers` library as JSON.
-        target_tokenizer: the same for the other language.
-        max_length: tokens of a source that are read; the rest is cut off.
+        source_tokenizer: JSON of a tokenizer of the `tokenizers` library.
+        target_tokenizer: the same for the target language.
+        max_length: maximum number of tokens per source, including END; the rest is truncated.
     """
 
     source_tokenizer: str
     target_tokenizer: str
     max_length: int
 
-    def state(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint."""
-        return asdict(self)
-
-    @classmethod
-    def from_checkpoint(cls, checkpoint: dict[str, Any], path: object) -> "TranslationCodec":
-        """Return the codec a checkpoint carries."""
-        state = checkpoint.get("codec")
-        if not isinstance(state, dict) or set(state) != {"source_tokenizer", "target_tokenizer", "max_length"}:
-            raise UsageError(
-                f"{path} carries no tokenizers of two languages: it is no translator trained by `fna-lightning fit`"
-            )
-        return cls(**state)
-
     def encode(self, text: str) -> list[int]:
-        """Return the ids of all tokens of a source, not cut off and without END."""
+        """Return the ids of all tokens of a source, not truncated and without END."""
         return self._source.encode(text).ids
 
     def encode_target(self, text: str) -> list[int]:
@@ -50,23 +39,26 @@ class TranslationCodec:
         return self._target.encode(text).ids
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of a target's token ids; special tokens are left out, but unknown ones shown as "⁇"."""
-        said = (one for one in ids if one not in (PAD, BEGIN, END))
-        tokens = ["⁇" if one == UNKNOWN else self._target.id_to_token(one) or f"[{one}]" for one in said]
-        if '"ByteLevel"' in self.target_tokenizer:
+        """Return the text of target token ids without special tokens; an unknown token is shown as "⁇"."""
+        tokens = [
+            TOKEN_NAMES[UNKNOWN] if number == UNKNOWN else self._target.id_to_token(number) or f"[{number}]"
+            for number in ids
+            if number not in (PAD, BEGIN, END)
+        ]
+        if is_byte_level(self._target):
             from tokenizers import decoders
 
-            # a prefix space was added, and is taken away again
+            # the tokenizer adds a space in front of a text
             return decoders.ByteLevel().decode(tokens).strip()
         return " ".join(tokens)
 
     def source_words(self, ids: list[int]) -> list[str]:
-        """Return each token of a source as a person reads it."""
-        return _readable(self._source, self.source_tokenizer, ids)
+        """Return each token of a source as readable text."""
+        return readable_tokens(self._source, ids, TOKEN_NAMES)
 
     def target_words(self, ids: list[int]) -> list[str]:
-        """Return each token of a target as a person reads it."""
-        return _readable(self._target, self.target_tokenizer, ids)
+        """Return each token of a target as readable text."""
+        return readable_tokens(self._target, ids, TOKEN_NAMES)
 
     @cached_property
     def _source(self) -> "Tokenizer":
@@ -81,15 +73,3 @@ class TranslationCodec:
         from tokenizers import Tokenizer
 
         return Tokenizer.from_str(self.target_tokenizer)
-
-
-def _readable(tokenizer: "Tokenizer", content: str, ids: list[int]) -> list[str]:
-    from tokenizers import decoders
-
-    decoder = decoders.ByteLevel() if '"ByteLevel"' in content else None
-    names = {PAD: "[PAD]", UNKNOWN: "⁇", BEGIN: "<s>", END: "</s>"}
-    words = []
-    for one in ids:
-        token = names.get(one) or tokenizer.id_to_token(one) or f"[{one}]"
-        words.append(token if decoder is None or one in names else decoder.decode([token]).strip() or "␣")
-    return words

@@ -1,4 +1,4 @@
-"""What every translation data set shares: pairs of token sequences, token-bucketed batches, and their texts."""
+"""Base class of translation data sets, and their batches."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,29 +12,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fna_lightning.tasks.data.padding import pad_tokens
+from fna_lightning.tasks.data.sequences import Sequences
 from fna_lightning.tasks.data.split_data import SplitData
-from fna_lightning.tasks.text.data import PAD, Sequences
 from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
 from fna_lightning.training.length_batches import LengthGroupedBatchSampler
 from fna_lightning.training.token_batches import TokenBatchSampler
 
-# token ids of a source and of a target, and the number of the pair in its split
+# token ids of a source and of a target, and the index of the pair in its split
 Pair = tuple[NDArray[np.integer], NDArray[np.integer], int]
 
 
 class TranslationBatch(NamedTuple):
-    """Padded pairs of sequences; a source ends with END, a target begins with BEGIN and ends with END."""
+    """Padded pairs of sequences. A source ends with END; a target begins with BEGIN and ends with END."""
 
-    source: Tensor  # (B, M), 0 where padded
+    source: Tensor  # (B, M), 0 for padding
     source_lengths: Tensor  # (B,)
-    target: Tensor  # (B, N + 1), 0 where padded
-    target_lengths: Tensor  # (B,) tokens to be said, END included
-    number: Tensor  # (B,) of the pair in its split
+    target: Tensor  # (B, N + 1), 0 for padding
+    target_lengths: Tensor  # (B,) number of tokens to predict, including END
+    number: Tensor  # (B,) index of the pair in its split
 
 
 @dataclass(frozen=True)
 class Pairs(Dataset[Pair]):
-    """Sequences and their translations."""
+    """Source sequences and their translations."""
 
     source: Sequences
     target: Sequences
@@ -47,31 +48,22 @@ class Pairs(Dataset[Pair]):
 
 
 def pad_pairs(pairs: list[Pair]) -> TranslationBatch:
-    """Join pairs to one batch, each side as long as its longest sequence."""
-    source, source_lengths = pad_rows([[*source.tolist(), END] for source, _, _ in pairs])
-    target, target_lengths = pad_rows([[BEGIN, *target.tolist(), END] for _, target, _ in pairs])
+    """Collate pairs to a batch; each side is as long as its longest sequence."""
+    source, source_lengths = pad_tokens([[*source.tolist(), END] for source, _, _ in pairs])
+    target, target_lengths = pad_tokens([[BEGIN, *target.tolist(), END] for _, target, _ in pairs])
     index = torch.tensor([index for _, _, index in pairs])
     return TranslationBatch(source, source_lengths, target, target_lengths - 1, index)
-
-
-def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Return rows of token ids as one tensor, and their lengths."""
-    lengths = [len(row) for row in rows]
-    padded = np.full((len(rows), max(lengths, default=0)), PAD, dtype=np.int64)
-    for row, tokens in zip(padded, rows, strict=True):
-        row[: len(tokens)] = tokens
-    return torch.from_numpy(padded), torch.tensor(lengths)
 
 
 class TranslationData(SplitData[Pairs]):
     """A translation data set.
 
-    A subclass says how many token ids there are, as soon as it is constructed, and hands out its splits.
+    A subclass knows its vocabulary sizes as soon as it is constructed, and returns its splits.
 
     Args:
-        batch_tokens: most tokens in a batch of one process, padding included, counted on its longer side.
-        batch_size: sentences in a batch instead, as some papers count.
-        num_workers: processes that load batches beside the training one.
+        batch_tokens: maximum number of tokens per batch and process, including padding, on the longer side.
+        batch_size: sentences per batch and process; replaces ``batch_tokens``.
+        num_workers: number of worker processes that load batches; 0 loads them in the training process.
     """
 
     def __init__(self, *, batch_tokens: int = 4096, batch_size: int | None = None, num_workers: int = 0) -> None:
@@ -84,26 +76,26 @@ class TranslationData(SplitData[Pairs]):
     @property
     @abstractmethod
     def source_vocab_size(self) -> int:
-        """Number of token ids of the source, the special ones included."""
+        """Number of source token ids, including the special tokens."""
 
     @property
     @abstractmethod
     def target_vocab_size(self) -> int:
-        """Number of token ids of the target, the special ones included."""
+        """Number of target token ids, including the special tokens."""
 
     @property
     @abstractmethod
     def codec(self) -> TranslationCodec:
-        """How texts become token ids and token ids texts; the checkpoints of a task carry it."""
+        """The codec that is stored in checkpoints."""
 
     @cached_property
     def shared_codec(self) -> TranslationCodec:
-        """The codec, made once: reading its tokenizers takes as long as translating a few sentences."""
+        """The codec, constructed once: loading its tokenizers takes as long as translating a few sentences."""
         return self.codec
 
     @abstractmethod
     def texts(self, name: str) -> tuple[list[str], list[str]]:
-        """Return the sources and the translations of a split as they were written."""
+        """Return the original sources and translations of a split."""
 
     def _batches(self, examples: Pairs, **share: Any) -> LengthGroupedBatchSampler:
         longer = np.maximum(examples.source.lengths, examples.target.lengths) + 1

@@ -1,4 +1,4 @@
-"""How a translation is searched for: the settings of a search, as a configuration names them."""
+"""Settings of beam search, as they are given in a configuration."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 class Decoding:
     """Settings of beam search.
 
+    A translation has at most ``max_ratio`` * (length of its source) + ``max_extra`` tokens.
+
     Args:
-        beam: hypotheses kept; 1 is greedy.
-        length_penalty: a hypothesis's log-probability is divided by its length to this power.
-        max_ratio: most tokens of a translation for each token of its source ...
-        max_extra: ... and this many more.
+        beam: number of hypotheses; 1 is greedy search.
+        length_penalty: the log-probability of a hypothesis is divided by its length to this power.
+        max_ratio: maximum number of tokens per source token.
+        max_extra: number of tokens that is added to the maximum.
     """
 
     beam: int = 5
@@ -28,5 +30,10 @@ class Decoding:
             )
 
     def longest(self, source: int, limit: int) -> int:
-        """Return the most tokens, the end included, of the translation of ``source`` tokens by a model of ``limit``."""
+        """Return the maximum length of a translation, including END.
+
+        Args:
+            source: number of source tokens.
+            limit: maximum length that the model supports.
+        """
         return min(int(self.max_ratio * source) + self.max_extra, limit)

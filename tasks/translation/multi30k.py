@@ -1,46 +1,46 @@
-"""Multi30K (Elliott et al., 2016): descriptions of pictures, 29,000 English sentences with their German translation."""
+"""Multi30K (Elliott et al., 2016): image descriptions, 29,000 English sentences with German translations."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 
-from fna_lightning.tasks.data.cache import cache_root, cached_files, content_key, ensure
-from fna_lightning.tasks.data.token_files import open_tokens, write_tokens
+from fna_lightning.tasks.data.cache import cache_folder, cached_files, ensure
+from fna_lightning.tasks.data.hub import find_dataset
+from fna_lightning.tasks.data.splits import SPLITS
+from fna_lightning.tasks.data.token_files import open_tokens, read_tokenizer, tokenizer_digest, write_tokens
 from fna_lightning.tasks.data.tokenization import Tokenization, train_tokenizer
 from fna_lightning.tasks.translation.codec import TranslationCodec
 from fna_lightning.tasks.translation.data import Pairs, TranslationData
 from fna_lightning.tasks.translation.parallel_source import ParallelSource, ParallelTexts
 
 HUB_NAME = "bentrevett/multi30k"
-SPLITS = ("train", "val", "test")
 
-# BEGIN and END of the codec, after padding and unknown
-MORE_TOKENS = ("[BOS]", "[EOS]")
+# tokens of the ids BEGIN and END, which follow padding and unknown
+SENTENCE_TOKENS = ("[BOS]", "[EOS]")
 
-# part of every key: raise it when the files of the cache or their meaning change
+# part of every cache key: increase it when the files of the cache or their meaning change
 CACHE_FORMAT = 1
 
 
 class Multi30kData(TranslationData):
-    """Descriptions of pictures in English and German, or any other pairs of sentences in the same layout.
+    """Image descriptions in English and German, or other pairs of sentences in the same layout.
 
-    Sentences are tokenised once, into a cache ($FNA_CACHE, else ~/.cache/fna_lightning). Tokenizers learn from the
+    Sentences are tokenized once and cached ($FNA_CACHE, else ~/.cache/fna_lightning). Tokenizers are trained on the
     training sentences only. The test split is test_2016_flickr.
 
     Args:
-        path: a folder, or a name on the hub; by default $FNA_DATA/multi30k if it is there, else the hub's
-            bentrevett/multi30k. A folder holds train, val and test as .jsonl or .parquet with a column for each
-            language, or text files train.en, train.de and so on.
-        source: the language that is read.
-        target: the language that is said.
-        tokenization: how a sentence becomes token ids.
-        joint: whether both languages share one tokenizer; else each learns its own, of the same size.
-        batch_tokens: most tokens in a batch of one process, padding included, counted on its longer side.
-        batch_size: sentences in a batch instead, as the paper counts.
-        num_workers: processes that load batches beside the training one.
+        path: a folder, or a name on the hub; by default $FNA_DATA/multi30k if it exists, else bentrevett/multi30k on
+            the hub. A folder contains train, val and test as .jsonl or .parquet files with one column per language,
+            or the text files train.en, train.de and so on.
+        source: the source language.
+        target: the target language.
+        tokenization: settings of the tokenizers.
+        joint: whether both languages share one tokenizer; otherwise each has its own, of the same size.
+        batch_tokens: maximum number of tokens per batch and process, including padding, on the longer side.
+        batch_size: sentences per batch and process, as in the paper; replaces ``batch_tokens``.
+        num_workers: number of worker processes that load batches; 0 loads them in the training process.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Multi30kData(TranslationData):
     ) -> None:
         super().__init__(batch_tokens=batch_tokens, batch_size=batch_size, num_workers=num_workers)
         if source == target:
-            raise ValueError(f"source and target must be two languages, got {source!r} twice")
-        self.source = ParallelSource.find(path, "multi30k", HUB_NAME, source, target)
+            raise ValueError(f"source and target must be different languages, got {source!r} for both")
+        self.source = ParallelSource(find_dataset(path, "multi30k", HUB_NAME), source, target)
         self.tokenization = tokenization
         self.joint = joint
 
@@ -76,8 +76,8 @@ class Multi30kData(TranslationData):
         return TranslationCodec(source, target, self.tokenization.max_length)
 
     def prepare_data(self) -> None:
-        """Fill the cache, where it is not filled and intact."""
-        # read when something is missing, and then once
+        """Fill the cache where it is missing or damaged."""
+        # the data set is read at most once, and only if a part of the cache is missing
         read = cache(self.source.read)
         ensure(self._texts_folder, partial(_write_texts, read))
         ensure(self._tokenizer_folder, lambda draft: self._write_tokenizers(draft, read()["train"]))
@@ -86,9 +86,9 @@ class Multi30kData(TranslationData):
                 ensure(self._tokens_folder(name, side), partial(_write_side, name, side, self._tokenizer(side), read))
 
     def split(self, name: str) -> Pairs:
-        # a target is cut only where its positions would end, with room for its end
+        # one position is left for END
         longest = self.tokenization.max_length - 1
-        source, target = (open_tokens(self._tokens_folder(name, side)).cut(longest) for side in (0, 1))
+        source, target = (open_tokens(self._tokens_folder(name, side)).truncate(longest) for side in (0, 1))
         return Pairs(source, target)
 
     def texts(self, name: str) -> tuple[list[str], list[str]]:
@@ -97,30 +97,27 @@ class Multi30kData(TranslationData):
         return source, target
 
     def _write_tokenizers(self, draft: Path, texts: tuple[list[str], list[str]]) -> None:
-        learn = [chain(*texts)] if self.joint else list(texts)
-        for side, some in enumerate(learn):
-            content = train_tokenizer(some, self.tokenization, MORE_TOKENS)
+        training_texts = [chain(*texts)] if self.joint else list(texts)
+        for side, side_texts in enumerate(training_texts):
+            content = train_tokenizer(side_texts, self.tokenization, SENTENCE_TOKENS)
             (draft / f"tokenizer.{side}.json").write_text(content, encoding="utf-8")
 
     def _tokenizer(self, side: int) -> str:
-        name = f"tokenizer.{0 if self.joint else side}.json"
-        with cached_files(self._tokenizer_folder):
-            return (self._tokenizer_folder / name).read_text(encoding="utf-8")
+        return read_tokenizer(self._tokenizer_folder, f"tokenizer.{0 if self.joint else side}.json")
 
     @cached_property
     def _texts_folder(self) -> Path:
-        return cache_root() / "multi30k" / f"texts-{content_key(format=CACHE_FORMAT, source=self.source.fingerprint)}"
+        return cache_folder("multi30k", "texts", format=CACHE_FORMAT, source=self.source.fingerprint)
 
     @cached_property
     def _tokenizer_folder(self) -> Path:
-        settings = {"joint": self.joint, "more": MORE_TOKENS, **self.tokenization.learned}
-        key = content_key(format=CACHE_FORMAT, source=self.source.fingerprint, **settings)
-        return cache_root() / "multi30k" / f"tokenizer-{key}"
+        settings = {"joint": self.joint, "more": SENTENCE_TOKENS, **self.tokenization.training_settings}
+        return cache_folder("multi30k", "tokenizer", format=CACHE_FORMAT, source=self.source.fingerprint, **settings)
 
     def _tokens_folder(self, name: str, side: int) -> Path:
-        tokenizer = hashlib.sha256(self._tokenizer(side).encode()).hexdigest()
-        key = content_key(format=CACHE_FORMAT, source=self.source.fingerprint, tokenizer=tokenizer)
-        return cache_root() / "multi30k" / f"{name}-{side}-{key}"
+        digest = tokenizer_digest(self._tokenizer(side))
+        settings = {"format": CACHE_FORMAT, "source": self.source.fingerprint, "tokenizer": digest}
+        return cache_folder("multi30k", f"{name}-{side}", **settings)
 
 
 def _write_texts(read: Callable[[], ParallelTexts], draft: Path) -> None:
@@ -130,4 +127,4 @@ def _write_texts(read: Callable[[], ParallelTexts], draft: Path) -> None:
 
 def _write_side(name: str, side: int, tokenizer: str, read: Callable[[], ParallelTexts], draft: Path) -> None:
     texts = read()[name][side]
-    write_tokens(draft, tokenizer, texts, list(range(len(texts))), f"tokenising {name}")
+    write_tokens(draft, tokenizer, texts, list(range(len(texts))), f"tokenizing {name}")

@@ -1,8 +1,8 @@
-"""Numbers in words, English and German: the embedded translation data.
+"""Numbers in English and German words: the embedded translation data.
 
-German says the units before the tens (21 is "einundzwanzig") and writes what is below a million as one word, so a
-translator has to reorder, and every answer is either right or wrong. One word of the German text stands for one part
-of the number here: the parts are set apart, or there would be as many words as numbers.
+German puts the units before the tens (21 is "einundzwanzig"), so a translator has to reorder, and a translation is
+either right or wrong. German writes a number below one million as one word; here its parts are separate tokens, since
+the vocabulary would otherwise have one word per number.
 """
 
 LARGEST = 999_999
@@ -42,28 +42,28 @@ def german(number: int) -> list[str]:
     return _german(number, "eins")
 
 
-def _german(number: int, one: str) -> list[str]:
-    """Return the parts; a last 1 is called ``one``: "eins" at the end of a number, "ein" before "tausend"."""
+def _german(number: int, final_one: str) -> list[str]:
+    """Return the parts; a final 1 is ``final_one``: "eins" at the end of a number, "ein" before "tausend"."""
     _check(number)
     if number == 1:
-        return [one]
+        return [final_one]
     if number < 20:
         return [GERMAN_UNITS[number]]
     if number < 100:
         units = [GERMAN_UNITS[number % 10], "und"] if number % 10 else []
         return [*units, GERMAN_TENS[number // 10]]
     if number < 1000:
-        return [GERMAN_UNITS[number // 100], "hundert", *(_german(number % 100, one) if number % 100 else [])]
-    return [*_german(number // 1000, "ein"), "tausend", *(_german(number % 1000, one) if number % 1000 else [])]
+        return [GERMAN_UNITS[number // 100], "hundert", *(_german(number % 100, final_one) if number % 100 else [])]
+    return [*_german(number // 1000, "ein"), "tausend", *(_german(number % 1000, final_one) if number % 1000 else [])]
 
 
 def vocabularies() -> tuple[list[str], list[str]]:
-    """Return every English and every German word the numbers need, sorted."""
-    both = {*ENGLISH_UNITS, *ENGLISH_TENS, "hundred", "and", "thousand"}
-    other = {*GERMAN_UNITS, *GERMAN_TENS, "eins", "und", "hundert", "tausend"}
-    return sorted(both - {""}), sorted(other - {""})
+    """Return all English and all German words of the numbers, sorted."""
+    english_words = {*ENGLISH_UNITS, *ENGLISH_TENS, "hundred", "and", "thousand"}
+    german_words = {*GERMAN_UNITS, *GERMAN_TENS, "eins", "und", "hundert", "tausend"}
+    return sorted(english_words - {""}), sorted(german_words - {""})
 
 
 def _check(number: int) -> None:
     if not 0 <= number <= LARGEST:
-        raise ValueError(f"numbers go from 0 to {LARGEST}, got {number}")
+        raise ValueError(f"number must lie between 0 and {LARGEST}, got {number}")

@@ -1,4 +1,4 @@
-"""How good translations are, by sacrebleu and nothing else, each number with the signature that says what it is."""
+"""Translation metrics computed with sacrebleu, each with its signature."""
 
 import json
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ PAPER = "teacher-forced argmax, mean unsmoothed sentence BLEU, 13a, lower-cased:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model says about one pair."""
+    """The outputs of a model for one pair of sentences."""
 
-    index: int  # of the pair in its split
-    hypothesis: str  # decoded
-    score: float  # of the search
-    forced: str  # the likeliest token at each place given the right ones before it
+    index: int  # index of the pair in its split
+    hypothesis: str  # translation found by the search
+    score: float  # score of the search
+    forced: str  # argmax at each position given the reference tokens before it (teacher forcing)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The scores of a split."""
+    """The metrics of a split and the sentences they were computed on."""
 
     metrics: dict[str, float]
     signatures: dict[str, str]
@@ -36,7 +36,7 @@ class Report:
     references: list[str]
 
     def write(self, folder: Path, split: str, sources: list[str], decoding: Decoding) -> None:
-        """Write what was read, said and expected, one sentence a line, and the scores with their signatures."""
+        """Write sources, hypotheses and references, one sentence per line, and the metrics with their signatures."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in (("src", sources), ("hyp", self.hypotheses), ("ref", self.references)):
             text = "".join(f"{' '.join(line.split())}\n" for line in lines)
@@ -51,26 +51,26 @@ class Report:
         write_text(folder / f"{split}.scores.json", json.dumps(content, indent=2) + "\n")
 
 
-def gather(mine: list[Scored]) -> list[Scored]:
-    """Return what all processes found."""
+def gather(translations: list[Scored]) -> list[Scored]:
+    """Return the translations of all processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return mine
+        return translations
     parts: list[list[Scored]] = [[] for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather_object(parts, mine)
-    return [one for part in parts for one in part]
+    torch.distributed.all_gather_object(parts, translations)
+    return [translation for part in parts for translation in part]
 
 
-def score(found: list[Scored], references: list[str]) -> Report:
-    """Return the scores of translations, of which there must be exactly one for each reference."""
-    by_index = {one.index: one for one in found}
-    if len(found) != len(references) or sorted(by_index) != list(range(len(references))):
+def score(translations: list[Scored], references: list[str]) -> Report:
+    """Return the metrics of translations; there must be exactly one translation per reference."""
+    by_index = {translation.index: translation for translation in translations}
+    if len(translations) != len(references) or sorted(by_index) != list(range(len(references))):
         raise RuntimeError(
-            f"every sentence must be translated once: there are {len(references)} references, {len(found)} "
+            f"every sentence must be translated once: there are {len(references)} references, {len(translations)} "
             f"translations of {len(by_index)} different sentences; test the whole split, without limits on its batches"
         )
     ordered = [by_index[index] for index in range(len(references))]
-    said = [one.hypothesis for one in ordered]
-    measures: dict[str, BLEU | CHRF | TER] = {
+    hypotheses = [translation.hypothesis for translation in ordered]
+    sacrebleu_metrics: dict[str, BLEU | CHRF | TER] = {
         "bleu": BLEU(),
         "bleu_lowercase": BLEU(lowercase=True),
         "chrf": CHRF(),
@@ -78,25 +78,27 @@ def score(found: list[Scored], references: list[str]) -> Report:
     }
     metrics: dict[str, float] = {}
     signatures: dict[str, str] = {}
-    for name, measure in measures.items():
-        metrics[name] = measure.corpus_score(said, [references]).score
-        signatures[name] = str(measure.get_signature())
-    # the figure of papers that cut into words first and then compare what is cut: the same words, counted as they are
-    cut = BLEU().tokenizer
-    tokenised = BLEU(lowercase=True, tokenize="none", force=True)
-    metrics["bleu_tokenised_lowercase"] = tokenised.corpus_score(
-        [cut(line) for line in said], [[cut(line) for line in references]]
+    for name, metric in sacrebleu_metrics.items():
+        metrics[name] = metric.corpus_score(hypotheses, [references]).score
+        signatures[name] = str(metric.get_signature())
+    # some papers tokenize both sides first and compute BLEU on the tokens
+    tokenize = BLEU().tokenizer
+    tokenized_bleu = BLEU(lowercase=True, tokenize="none", force=True)
+    metrics["bleu_tokenised_lowercase"] = tokenized_bleu.corpus_score(
+        [tokenize(line) for line in hypotheses], [[tokenize(line) for line in references]]
     ).score
-    signatures["bleu_tokenised_lowercase"] = f"{tokenised.get_signature()} on 13a tokens"
-    metrics["bleu_paper"] = _paper([one.forced for one in ordered], references)
+    signatures["bleu_tokenised_lowercase"] = f"{tokenized_bleu.get_signature()} on 13a tokens"
+    metrics["bleu_paper"] = _paper_bleu([translation.forced for translation in ordered], references)
     signatures["bleu_paper"] = PAPER
-    metrics["exact_match"] = sum(one == other for one, other in zip(said, references, strict=True)) / len(references)
+    matches = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    metrics["exact_match"] = matches / len(references)
     signatures["exact_match"] = "share of translations equal to their reference"
-    return Report(metrics, signatures, said, references)
+    return Report(metrics, signatures, hypotheses, references)
 
 
-def _paper(forced: list[str], references: list[str]) -> float:
-    """Return the number the paper calls BLEU."""
-    measure = BLEU(lowercase=True, smooth_method="none", effective_order=False)
-    each = [measure.sentence_score(one, [other]).score for one, other in zip(forced, references, strict=True)]
-    return sum(each) / max(len(each), 1)
+def _paper_bleu(forced: list[str], references: list[str]) -> float:
+    """Return the metric that the paper calls BLEU."""
+    bleu = BLEU(lowercase=True, smooth_method="none", effective_order=False)
+    pairs = zip(forced, references, strict=True)
+    scores = [bleu.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
+    return sum(scores) / max(len(scores), 1)

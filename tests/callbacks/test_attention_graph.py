@@ -21,7 +21,7 @@ from fna_lightning.introspection.maps import attention_maps
 from fna_lightning.introspection.probe import probe_batch, probe_indices
 from fna_lightning.nn import Encoder
 from fna_lightning.tasks import ReviewData, TextClassification
-from fna_lightning.tasks.text.data import Sequences
+from fna_lightning.tasks.data.sequences import Sequences
 
 
 class FewReviews(ReviewData):

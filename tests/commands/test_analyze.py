@@ -95,7 +95,7 @@ def test_one_token_has_clear_answers(checkpoints, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("change", "words", "said"),
     [
-        (lambda content: content.pop("codec"), ["--text", "a"], "carries no tokenizer and class names"),
+        (lambda content: content.pop("codec"), ["--text", "a"], "has no codec (tokenizer or image size"),
         (lambda content: content.pop("model_config"), ["--text", "a"], "carries no model_config"),
         (
             lambda content: content["state_dict"]["embedding.tokens.weight"].fill_(torch.nan),

@@ -54,7 +54,7 @@ def test_a_picture_and_a_comparison(checkpoint, tmp_path) -> None:
     ("words", "message"),
     [
         (["--text", "a film"], "reads images; give pictures by --image"),
-        (["--image", "nowhere.png"], "no picture 'nowhere.png'; give the path of a PNG or JPEG file"),
+        (["--image", "nowhere.png"], "no image 'nowhere.png'; give the path of a PNG or JPEG file"),
     ],
 )
 def test_mistakes(checkpoint, tmp_path, capsys, words, message) -> None:

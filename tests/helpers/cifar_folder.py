@@ -1,4 +1,4 @@
-"""A folder in the layout of the hub's CIFAR-10, small enough to decode in a blink."""
+"""A small folder in the layout of the hub's CIFAR-10."""
 
 from io import BytesIO
 from pathlib import Path
@@ -10,13 +10,14 @@ from PIL import Image
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Return (S, S, 3) or (S, S) pixels as the content of a PNG file."""
+    """Return (S, S, 3) or (S, S) pixels encoded as PNG."""
     file = BytesIO()
     Image.fromarray(pixels).save(file, format="PNG")
     return file.getvalue()
 
 
-def pictures(count: int, seed: int = 0, size: int = 32) -> np.ndarray:
+def random_images(count: int, seed: int = 0, size: int = 32) -> np.ndarray:
+    """Return (N, S, S, 3) random pixels."""
     return np.random.default_rng(seed).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
 
 
@@ -27,7 +28,7 @@ def write_split(folder: Path, split: str, files: list[bytes], labels: list[int],
 
 
 def cifar_folder(folder: Path, *, train: int = 200, test: int = 40) -> Path:
-    """Write both splits; labels go round, pixels are noise."""
+    """Write both splits with random pixels and the labels 0 to 9 in turn."""
     for seed, (name, count) in enumerate((("train", train), ("test", test))):
-        write_split(folder, name, [png(one) for one in pictures(count, seed)], [i % 10 for i in range(count)])
+        write_split(folder, name, [png(image) for image in random_images(count, seed)], [i % 10 for i in range(count)])
     return folder

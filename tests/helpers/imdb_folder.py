@@ -1,4 +1,4 @@
-"""A folder in the layout of the hub's IMDb, small enough to tokenise in a blink."""
+"""A small folder in the layout of the hub's IMDb."""
 
 import random
 from pathlib import Path
@@ -8,23 +8,11 @@ import pyarrow.parquet as pq
 
 GOOD = ["wonderful", "moving", "clever", "splendid"]
 BAD = ["dreadful", "boring", "clumsy", "tedious"]
+# fmt: off
 OTHER = [
-    "the",
-    "film",
-    "was",
-    "with",
-    "a",
-    "plot",
-    "and",
-    "music",
-    "by",
-    "someone",
-    "from",
-    "there",
-    "then",
-    "it",
-    "ended",
+    "the", "film", "was", "with", "a", "plot", "and", "music", "by", "someone", "from", "there", "then", "it", "ended",
 ]
+# fmt: on
 
 
 def review(rng: random.Random, label: int) -> str:
@@ -39,12 +27,12 @@ def write_split(folder: Path, split: str, texts: list[str], labels: list[int]) -
 
 
 def imdb_folder(folder: Path, *, train: int = 60, test: int = 20, shared: int = 3) -> Path:
-    """Write both splits, sorted by label as the hub's are; the first ``shared`` test reviews are training reviews."""
+    """Write both splits, sorted by label; the first ``shared`` test reviews are also training reviews."""
     rng = random.Random(0)
     splits = {}
     for name, count in (("train", train), ("test", test)):
         labels = [0] * (count // 2) + [1] * (count - count // 2)
-        # numbered, so that reviews are equal only where the test says so
+        # the numbers make all reviews different
         splits[name] = ([f"{name} {i} {review(rng, label)}" for i, label in enumerate(labels)], labels)
     splits["test"][0][:shared] = splits["train"][0][:shared]
     for name, (texts, labels) in splits.items():

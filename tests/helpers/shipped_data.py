@@ -1,4 +1,4 @@
-"""Small files in the form of the real data sets, enough for every shipped configuration to train a step."""
+"""Small files in the layout of the real data sets, enough to train every shipped configuration for one step."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ SENTENCES = [("A man is walking.", "Ein Mann läuft."), ("Two dogs run.", "Zwei 
 
 
 def shipped_data(folder: Path) -> Path:
-    """Write CIFAR-10, IMDb and Multi30K in small to ``folder``, the value of FNA_DATA, and return it."""
+    """Write small versions of CIFAR-10, IMDb and Multi30K to ``folder``, for FNA_DATA, and return it."""
     cifar_folder(folder / "cifar10")
     imdb_folder(folder / "imdb")
     (folder / "multi30k").mkdir()

@@ -1,4 +1,4 @@
-"""Runs that take a second: a few steps on a few embedded reviews."""
+"""Training runs of one second: a few steps on a few generated reviews."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ TINY = ("data.train_size=64", "data.eval_size=32", "data.longest=40", "data.batc
 
 def train_tiny(folder: Path, *more: str, config: str = "reviews_dp.yaml") -> Path:
     """Train in ``folder`` and return the best checkpoint."""
-    words = [f"--{one}" for one in TINY]
+    options = [f"--{option}" for option in TINY]
     quiet = "--trainer.enable_progress_bar=false"
-    assert main(["fit", "--config", config, *words, f"--trainer.default_root_dir={folder}", quiet, *more]) == 0
+    assert main(["fit", "--config", config, *options, f"--trainer.default_root_dir={folder}", quiet, *more]) == 0
     (checkpoint,) = folder.glob("*/version_*/checkpoints/best.ckpt")
     return checkpoint

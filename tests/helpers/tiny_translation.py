@@ -1,4 +1,4 @@
-"""A translation run that takes seconds: a few steps on a few number words."""
+"""A translation run of a few seconds: a few steps on a few number words."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ TINY = (
 
 def train_tiny_translation(folder: Path, *more: str, config: str = "numbers_fna.yaml") -> Path:
     """Train in ``folder`` and return the best checkpoint."""
-    words = [f"--{one}" for one in (*TINY, *more)]
+    options = [f"--{option}" for option in (*TINY, *more)]
     quiet = "--trainer.enable_progress_bar=false"
-    assert main(["fit", "--config", config, *words, f"--trainer.default_root_dir={folder}", quiet]) == 0
+    assert main(["fit", "--config", config, *options, f"--trainer.default_root_dir={folder}", quiet]) == 0
     (checkpoint,) = folder.glob("*/version_*/checkpoints/best.ckpt")
     return checkpoint

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fna_lightning.tasks.text.data import Sequences, pad
+from fna_lightning.tasks.data.sequences import Sequences
+from fna_lightning.tasks.text.data import pad
 from fna_lightning.training.length_batches import LengthGroupedBatchSampler
 
 sizes = st.integers(0, 300)

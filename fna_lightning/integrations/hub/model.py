@@ -3,7 +3,6 @@
 The same folder goes to the Hugging Face hub (``push_to_hub``) and comes back (``from_pretrained``).
 """
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,13 +19,11 @@ from fna_lightning.checkpoints.load import build_task
 from fna_lightning.errors import UsageError
 from fna_lightning.integrations.hub.card import model_card
 from fna_lightning.integrations.hub.folder import CONFIG, find_folder, load_weights, read_config, record_digest
-from fna_lightning.tasks.image.codec import ImageCodec
+from fna_lightning.tasks.data.codec import read_codec
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.text.predict import classify
-from fna_lightning.tasks.translation.codec import TranslationCodec
 
 WAY_OUT = "install the package of the class as a plug-in, or export the model again"
-CODECS = (TextCodec, ImageCodec, TranslationCodec)
 
 
 class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightning", tags=["fractional-attention"]):
@@ -50,7 +47,7 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         self.task = build_task(model_config, source="the exported model", way_out=WAY_OUT)
         self.task.model_config = model_config
         self.model_config = model_config
-        self.codec = _codec(codec)
+        self.codec = None if codec is None else read_codec(codec, "the exported model")
         self.about = about or {}
 
     @classmethod
@@ -96,11 +93,3 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         """Return the card: what the model is, how it was trained, what it reached, where it departs from the paper."""
         parameters = sum(one.numel() for one in self.parameters())
         return ModelCard(model_card(self.model_config, self.about, parameters))
-
-
-def _codec(state: Any) -> TextCodec | ImageCodec | TranslationCodec | None:
-    """Return the codec whose values these are; None if they are those of a plug-in's own."""
-    for kind in CODECS:
-        if isinstance(state, dict) and set(state) == {field.name for field in fields(kind)}:
-            return kind(**state)
-    return None

@@ -1,4 +1,4 @@
-"""CIFAR-10: decoded once, mapped from disk, and wrong files named."""
+"""CIFAR-10: decoded once and memory-mapped; errors name the file."""
 
 import hashlib
 import pickle
@@ -12,7 +12,7 @@ from fna_lightning.errors import UsageError
 from fna_lightning.tasks import Cifar10Data
 from fna_lightning.tasks.image import cifar10_source as source
 
-from helpers.cifar_folder import cifar_folder, pictures, png, write_split
+from helpers.cifar_folder import cifar_folder, png, random_images, write_split
 
 
 @pytest.fixture(autouse=True)
@@ -26,17 +26,17 @@ def prepared(folder: Path, **settings: object) -> Cifar10Data:
     return data
 
 
-def test_pixels_are_those_of_the_files_and_stay_on_disk(tmp_path) -> None:
+def test_pixels_match_the_files_and_are_memory_mapped(tmp_path) -> None:
     data = prepared(cifar_folder(tmp_path / "cifar10"))
     test = data.split("test")
     assert isinstance(test.pixels, np.memmap)
-    assert np.array_equal(test.pixels, pictures(40, 1).transpose(0, 3, 1, 2))
+    assert np.array_equal(test.pixels, random_images(40, 1).transpose(0, 3, 1, 2))
     batch = next(iter(data.test_dataloader()))
     assert batch.images.numpy().tobytes() == test.pixels[:64].tobytes()
     assert batch.labels.tolist() == [i % 10 for i in range(40)]
 
 
-def test_splits_share_nothing_and_classes_are_held_out_alike(tmp_path) -> None:
+def test_splits_are_disjoint_and_stratified(tmp_path) -> None:
     data = prepared(cifar_folder(tmp_path / "cifar10"), validation=0.2)
     train, val = data.split("train"), data.split("val")
     assert not set(train.rows) & set(val.rows)
@@ -44,7 +44,7 @@ def test_splits_share_nothing_and_classes_are_held_out_alike(tmp_path) -> None:
     assert np.bincount(val.labels[val.rows]).tolist() == [4] * 10
 
 
-def test_epochs_have_another_order_and_every_image(tmp_path) -> None:
+def test_every_epoch_has_all_images_in_a_new_order(tmp_path) -> None:
     loader = prepared(cifar_folder(tmp_path / "cifar10"), batch_size=32).train_dataloader()
     orders = []
     for epoch in range(2):
@@ -62,48 +62,54 @@ def test_images_are_decoded_once(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (
             lambda files, labels: files.__setitem__(7, files[7][:-60]),
-            r"image 7 of split 'train' of .* is no picture that can be read \(.+\)",
+            r"image 7 of split 'train' of .* cannot be decoded as an image \(.+\)",
         ),
-        (lambda files, labels: files.__setitem__(3, png(pictures(1)[0, :, :, 0])), r"image 3 .*grey.*RGB.*convert"),
-        (lambda files, labels: files.__setitem__(5, png(pictures(1, size=16)[0])), r"image 5 .*16 x 16 .* 32 x 32"),
+        (
+            lambda files, labels: files.__setitem__(3, png(random_images(1)[0, :, :, 0])),
+            r"image 3 .*gray.*RGB.*convert",
+        ),
+        (
+            lambda files, labels: files.__setitem__(5, png(random_images(1, size=16)[0])),
+            r"image 5 .*16 x 16 .* 32 x 32",
+        ),
         (
             lambda files, labels: labels.__setitem__(2, 10),
-            r"split 'train' of .* has the label 10; .*10 classes, 0 to 9",
+            r"split 'train' of .* has the label 10; labels must be integers from 0 to 9",
         ),
-        (lambda files, labels: labels.__setitem__(2, -1), r"has the label -1; expected are 10 classes"),
+        (lambda files, labels: labels.__setitem__(2, -1), r"has the label -1; labels must be integers from 0 to 9"),
     ],
-    ids=["truncated", "grey", "size", "eleventh class", "no class"],
+    ids=["truncated", "gray", "size", "label too large", "negative label"],
 )
-def test_a_wrong_file_is_named(tmp_path, spoil, message) -> None:
+def test_an_invalid_image_or_label_is_named(tmp_path, damage, message) -> None:
     folder = cifar_folder(tmp_path / "cifar10")
-    files, labels = [png(one) for one in pictures(20)], [i % 10 for i in range(20)]
-    spoil(files, labels)
+    files, labels = [png(image) for image in random_images(20)], [i % 10 for i in range(20)]
+    damage(files, labels)
     write_split(folder, "train", files, labels)
     with pytest.raises(UsageError, match=message):
         prepared(folder)
 
 
-def test_a_wrong_column_is_named(tmp_path) -> None:
+def test_a_missing_column_is_named(tmp_path) -> None:
     folder = tmp_path / "cifar10"
     for split in ("train", "test"):
-        write_split(folder, split, [png(one) for one in pictures(10)], list(range(10)), column="picture")
-    with pytest.raises(UsageError, match="columns picture, label and no img; expected are the splits train and test"):
+        write_split(folder, split, [png(image) for image in random_images(10)], list(range(10)), column="picture")
+    with pytest.raises(UsageError, match="columns picture, label and no img; expected the splits train and test"):
         prepared(folder)
 
 
-def test_splits_that_do_not_fit_together(tmp_path) -> None:
+def test_splits_with_different_columns_raise(tmp_path) -> None:
     folder = cifar_folder(tmp_path / "cifar10")
-    write_split(folder, "train", [png(one) for one in pictures(10)], list(range(10)), column="picture")
-    with pytest.raises(UsageError, match=r"cannot be loaded .*; expected are the splits train and test"):
+    write_split(folder, "train", [png(image) for image in random_images(10)], list(range(10)), column="picture")
+    with pytest.raises(UsageError, match=r"cannot be loaded .*; expected the splits train and test"):
         prepared(folder)
 
 
 def torchvision_folder(root: Path) -> dict[str, str]:
-    """Write torchvision's files, full of noise, and return their digests."""
+    """Write random images in torchvision's layout and return the digests of the files."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     digests = {}
@@ -117,9 +123,11 @@ def torchvision_folder(root: Path) -> dict[str, str]:
     return digests
 
 
-def test_torchvisions_folder_is_read_only_if_it_is_the_published_one(tmp_path, monkeypatch) -> None:
+def test_torchvisions_folder_is_only_read_if_its_digests_are_the_published_ones(tmp_path, monkeypatch) -> None:
     digests = torchvision_folder(tmp_path / "tv")
-    with pytest.raises(UsageError, match="cifar-10-batches-py is not whole: its files differ from the published ones"):
+    with pytest.raises(
+        UsageError, match="cifar-10-batches-py is incomplete or its files differ from the published ones"
+    ):
         prepared(tmp_path / "tv")
     monkeypatch.setattr(CIFAR10, "train_list", [[f"data_batch_{i}", digests[f"data_batch_{i}"]] for i in range(1, 6)])
     monkeypatch.setattr(CIFAR10, "test_list", [["test_batch", digests["test_batch"]]])
@@ -132,7 +140,7 @@ def test_torchvisions_folder_is_read_only_if_it_is_the_published_one(tmp_path, m
 
 
 @pytest.mark.data
-def test_the_real_one(real_data) -> None:
+def test_the_sizes_of_the_real_data_set(real_data) -> None:
     data = prepared(real_data / "cifar10")
     assert [len(data.split(name)) for name in ("train", "val", "test")] == [45_000, 5_000, 10_000]
     assert np.bincount(data.split("test").labels).tolist() == [1000] * 10

@@ -75,14 +75,14 @@ def test_a_folder_of_pictures_is_predicted(run, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("cut.png", png(np.zeros((8, 8), dtype=np.uint8))[:40], "cut.png is no picture that can be read"),
-        ("words.jpg", b"not a picture", "words.jpg is no picture that can be read"),
+        ("cut.png", png(np.zeros((8, 8), dtype=np.uint8))[:40], "cut.png cannot be decoded as an image"),
+        ("words.jpg", b"not a picture", "words.jpg cannot be decoded as an image"),
         (
             "red.png",
             png(np.zeros((8, 8, 3), dtype=np.uint8)),
-            "red.png is an RGB picture (mode RGB), expected is a grey one; convert it",
+            "red.png is an RGB image (mode RGB), expected a gray image; convert it",
         ),
-        ("notes.txt", b"", "holds no picture; expected are files that end in .png, .jpg, .jpeg"),
+        ("notes.txt", b"", "contains no image; file names must end in .png, .jpg, .jpeg"),
     ],
 )
 def test_a_bad_file_is_named(run, tmp_path, capsys, name, content, message) -> None:
@@ -95,7 +95,7 @@ def test_a_bad_file_is_named(run, tmp_path, capsys, name, content, message) -> N
 
 def test_no_folder(run, tmp_path, capsys) -> None:
     assert predict(run, tmp_path / "nowhere") != 0
-    assert "nowhere'; --data.predict_folder is a folder of PNG or JPEG files" in capsys.readouterr().err
+    assert "nowhere'; --data.predict_folder must be a folder of PNG or JPEG files" in capsys.readouterr().err
 
 
 def test_orthogonal_maps_stay_orthogonal(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""IMDb: splits, cache and messages on a small folder in the hub's layout; the numbers on the real one."""
+"""IMDb: splits, cache and error messages on a small folder in the hub's layout, and the sizes of the real data set."""
 
 import logging
 import os
@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks import ImdbData
 from fna_lightning.tasks.data.tokenization import Tokenization
-from fna_lightning.tasks.text.imdb import stratified
 
 from helpers.imdb_folder import imdb_folder, write_split
 
@@ -48,11 +46,11 @@ def prepared(path: Path, **settings: Any) -> ImdbData:
 
 
 def entries(cache: Path) -> dict[str, int]:
-    """Return the cached folders with the time of their writing."""
-    return {one.name: one.stat().st_mtime_ns for one in cache.iterdir() if one.is_dir()}
+    """Return the names of the cache folders and their modification times."""
+    return {path.name: path.stat().st_mtime_ns for path in cache.iterdir() if path.is_dir()}
 
 
-def test_a_folder_serves_without_network(tmp_path, no_network) -> None:
+def test_a_folder_is_read_without_network(tmp_path, no_network) -> None:
     data = prepared(imdb_folder(tmp_path / "imdb"))
     assert {name: len(data.split(name)) for name in ("train", "val", "test")} == {"train": 54, "val": 6, "test": 20}
     batches = list(data.train_dataloader())
@@ -60,7 +58,7 @@ def test_a_folder_serves_without_network(tmp_path, no_network) -> None:
     assert max(batch.tokens.max() for batch in batches) < data.vocab_size == 100
 
 
-def test_texts_that_are_not_utf_8(tmp_path) -> None:
+def test_texts_that_are_not_utf_8_raise(tmp_path) -> None:
     folder = imdb_folder(tmp_path / "imdb")
     table = pa.table({"text": ["a b", "qqqq"], "label": [0, 1]})
     (path,) = folder.glob("train-*")
@@ -70,7 +68,7 @@ def test_texts_that_are_not_utf_8(tmp_path) -> None:
         prepared(folder)
 
 
-def test_train_and_validation_share_nothing_and_lose_nothing(tmp_path) -> None:
+def test_train_and_validation_are_disjoint_and_complete(tmp_path) -> None:
     data = prepared(imdb_folder(tmp_path / "imdb"), validation=0.3)
     starts = [set(data.split(name).starts.tolist()) for name in ("train", "val")]
     assert not starts[0] & starts[1]
@@ -78,27 +76,20 @@ def test_train_and_validation_share_nothing_and_lose_nothing(tmp_path) -> None:
     assert data.split("val").labels.tolist() == [0] * 9 + [1] * 9
 
 
-def test_what_is_held_out_depends_on_the_seed_only(tmp_path) -> None:
+def test_held_out_reviews_depend_on_the_seed_only(tmp_path) -> None:
     folder = imdb_folder(tmp_path / "imdb")
     first, again, other = (prepared(folder, split_seed=seed).split("val").starts.tolist() for seed in (1, 1, 2))
     assert first == again != other
 
 
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
-def test_every_class_gives_its_share(share) -> None:
-    labels = np.repeat([0, 1, 2], [40, 100, 8])
-    chosen = stratified(labels, share, seed=3)
-    assert np.bincount(labels[chosen]).tolist() == [round(share * count) for count in (40, 100, 8)]
-
-
-def test_test_reviews_are_dropped_from_train_if_told(tmp_path) -> None:
+def test_test_reviews_can_be_dropped_from_the_training_reviews(tmp_path) -> None:
     folder = imdb_folder(tmp_path / "imdb", shared=4)
     data = prepared(folder, drop_duplicates=True)
     assert len(data.split("train")) + len(data.split("val")) == 56
     assert len(data.split("test")) == 20
 
 
-def test_long_reviews_are_cut_and_short_ones_padded_to_the_longest(tmp_path) -> None:
+def test_long_reviews_are_truncated_and_batches_padded_to_the_longest(tmp_path) -> None:
     data = prepared(imdb_folder(tmp_path / "imdb"))
     assert data.split("train").lengths.max() == 16
     batch = next(iter(data.val_dataloader()))
@@ -106,12 +97,12 @@ def test_long_reviews_are_cut_and_short_ones_padded_to_the_longest(tmp_path) -> 
 
 
 def test_every_batch_can_be_padded_to_the_same_length(tmp_path) -> None:
-    how = Tokenization(kind="word", vocab_size=100, max_length=64)
-    data = prepared(imdb_folder(tmp_path / "imdb"), tokenization=how, pad_to_max=True, batch_size=7)
+    tokenization = Tokenization(kind="word", vocab_size=100, max_length=64)
+    data = prepared(imdb_folder(tmp_path / "imdb"), tokenization=tokenization, pad_to_max=True, batch_size=7)
     assert {batch.tokens.size(1) for batch in data.train_dataloader()} == {64}
 
 
-def test_only_what_a_setting_changes_is_built_again(tmp_path, own_cache) -> None:
+def test_only_affected_parts_of_the_cache_are_rebuilt(tmp_path, own_cache) -> None:
     folder = imdb_folder(tmp_path / "imdb")
     prepared(folder)
     before = entries(own_cache)
@@ -125,15 +116,15 @@ def test_only_what_a_setting_changes_is_built_again(tmp_path, own_cache) -> None
     assert before.items() <= after.items()
 
 
-def test_other_reviews_are_tokenised_anew(tmp_path, own_cache) -> None:
+def test_changed_reviews_are_tokenized_again(tmp_path, own_cache) -> None:
     prepared(imdb_folder(tmp_path / "imdb"))
     prepared(imdb_folder(tmp_path / "imdb", train=50))
     assert len(entries(own_cache)) == 6
 
 
 @pytest.mark.parametrize("victim", ["tokenizer-*/tokenizer.json", "train-*/tokens.npy", "test-*/labels.npy"])
-@pytest.mark.parametrize("content", [b"", b"\x00garbage" * 1000], ids=["cut off", "garbage"])
-def test_a_damaged_cache_heals_alone(tmp_path, own_cache, caplog, victim, content) -> None:
+@pytest.mark.parametrize("content", [b"", b"\x00garbage" * 1000], ids=["truncated", "garbage"])
+def test_a_damaged_cache_is_rebuilt(tmp_path, own_cache, caplog, victim, content) -> None:
     folder = imdb_folder(tmp_path / "imdb")
     expected = [prepared(folder).split(name)[3][0].tolist() for name in ("train", "test")]
     before = entries(own_cache)
@@ -141,12 +132,12 @@ def test_a_damaged_cache_heals_alone(tmp_path, own_cache, caplog, victim, conten
     file.write_bytes(content)
     with caplog.at_level(logging.WARNING, logger="fna_lightning"):
         data = prepared(folder)
-    assert f"the cache {file.parent} is damaged ({file.name} has changed); it is built again" in caplog.text
+    assert f"the cache {file.parent} is damaged ({file.name} has changed) and will be rebuilt" in caplog.text
     assert [data.split(name)[3][0].tolist() for name in ("train", "test")] == expected
-    assert {name for name, when in entries(own_cache).items() if when != before[name]} == {file.parent.name}
+    assert {name for name, time in entries(own_cache).items() if time != before[name]} == {file.parent.name}
 
 
-def test_a_second_start_neither_tokenises_nor_imports_the_libraries(tmp_path) -> None:
+def test_a_filled_cache_needs_neither_tokenization_nor_its_libraries(tmp_path) -> None:
     folder = imdb_folder(tmp_path / "imdb")
     prepared(folder)
     script = (
@@ -156,22 +147,22 @@ def test_a_second_start_neither_tokenises_nor_imports_the_libraries(tmp_path) ->
         f"data = ImdbData(path={str(folder)!r}, tokenization=Tokenization(kind='word', vocab_size=100))\n"
         "data.prepare_data(); print(len(data.split('train')), {'datasets', 'tokenizers', 'pyarrow'} & set(sys.modules))"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, env=os.environ, check=True
     )
-    # torchmetrics imports transformers where it is installed, and that tokenizers
-    brought = {"tokenizers"} if find_spec("transformers") else set()
-    assert done.stdout.strip() in ("54 set()", f"54 {brought}")
+    # torchmetrics imports transformers if it is installed, which imports tokenizers
+    imported = {"tokenizers"} if find_spec("transformers") else set()
+    assert completed.stdout.strip() in ("54 set()", f"54 {imported}")
 
 
-def test_reviews_are_found_beside_the_other_data_sets(tmp_path, monkeypatch) -> None:
+def test_the_data_variable_names_the_parent_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FNA_DATA", str(tmp_path))
     assert ImdbData().source.path == "stanfordnlp/imdb"
     imdb_folder(tmp_path / "imdb")
     assert ImdbData().source.path == str(tmp_path / "imdb")
 
 
-def test_without_network_and_folder_both_ways_to_get_it_are_named(tmp_path) -> None:
+def test_the_error_without_network_and_folder_names_both_solutions(tmp_path) -> None:
     script = (
         "import socket\n"
         "def refuse(*args, **kwargs): raise OSError('no network')\n"
@@ -179,54 +170,55 @@ def test_without_network_and_folder_both_ways_to_get_it_are_named(tmp_path) -> N
         "from fna_lightning.tasks import ImdbData; ImdbData().prepare_data()"
     )
     env = {**os.environ, "HF_HOME": str(tmp_path / "hub")}
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, env=env)
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
+    completed = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, env=env)
+    assert completed.returncode == 1
+    last = completed.stderr.strip().splitlines()[-1]
     assert "'stanfordnlp/imdb' cannot be loaded" in last
     assert "connect to the internet once" in last
     assert "--data.path" in last
 
 
-def test_a_missing_folder_is_no_name_on_the_hub(tmp_path) -> None:
-    with pytest.raises(UsageError, match=f"no folder '{tmp_path / 'nowhere'}'; either connect"):
+def test_a_missing_folder_raises(tmp_path) -> None:
+    with pytest.raises(UsageError, match=f"no folder '{tmp_path / 'nowhere'}'; connect to the internet"):
         prepared(tmp_path / "nowhere")
 
 
-def test_a_folder_without_test_reviews_says_what_it_should_hold(tmp_path) -> None:
+def test_a_folder_without_test_reviews_raises_with_the_expected_layout(tmp_path) -> None:
     write_split(tmp_path / "half", "train", ["good", "bad"], [1, 0])
     with pytest.raises(UsageError, match=r"half has the splits train and no 'test'; expected .*test-\*\.parquet"):
         prepared(tmp_path / "half")
 
 
-def test_an_empty_folder_says_what_it_should_hold(tmp_path) -> None:
+def test_an_empty_folder_raises_with_the_expected_layout(tmp_path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"empty' cannot be loaded .* expected are the splits train and test"):
+    with pytest.raises(UsageError, match=r"empty' cannot be loaded .* expected the splits train and test"):
         prepared(tmp_path / "empty")
 
 
 def test_a_label_out_of_range_is_named(tmp_path) -> None:
     for name in ("train", "test"):
         write_split(tmp_path / "odd", name, ["good", "bad"], [1, -1])
-    with pytest.raises(UsageError, match=r"split 'train' of .*odd has the label -1; .*label \(0 to 1\)"):
+    message = r"split 'train' of .*odd has the label -1; labels must be integers from 0 to 1"
+    with pytest.raises(UsageError, match=message):
         prepared(tmp_path / "odd")
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
-def test_a_share_that_is_none_is_refused(share) -> None:
+def test_the_validation_share_must_lie_between_0_and_1(share) -> None:
     with pytest.raises(ValueError, match=f"validation must lie between 0 and 1, got {share}"):
         ImdbData(validation=share)
 
 
 @pytest.mark.data
-def test_the_real_reviews_are_all_there(real_data, no_network) -> None:
-    how = Tokenization(kind="word", vocab_size=20_000, lowercase=True)
-    data = prepared(real_data / "imdb", tokenization=how, drop_duplicates=True)
+def test_the_sizes_of_the_real_data_set(real_data, no_network) -> None:
+    tokenization = Tokenization(kind="word", vocab_size=20_000, lowercase=True)
+    data = prepared(real_data / "imdb", tokenization=tokenization, drop_duplicates=True)
     kept = [data.split(name) for name in ("train", "val")]
     assert sum(map(len, kept)) == 25_000 - 123
     assert len(data.split("test")) == 25_000
     assert data.split("test").labels.mean() == 0.5
-    everything = prepared(real_data / "imdb", tokenization=how)
-    assert [len(everything.split(name)) for name in ("train", "val")] == [22_500, 2_500]
-    assert everything.split("val").labels.mean() == 0.5
-    text = next(iter(everything.train_dataloader())).tokens
-    assert 1 < text.max() < 20_000
+    full = prepared(real_data / "imdb", tokenization=tokenization)
+    assert [len(full.split(name)) for name in ("train", "val")] == [22_500, 2_500]
+    assert full.split("val").labels.mean() == 0.5
+    tokens = next(iter(full.train_dataloader())).tokens
+    assert 1 < tokens.max() < 20_000

@@ -1,9 +1,9 @@
-"""Number words: the two languages, and splits that share nothing."""
+"""Number words in both languages, and disjoint splits."""
 
 import pytest
 
 from fna_lightning.tasks import NumberData
-from fna_lightning.tasks.text.data import UNKNOWN
+from fna_lightning.tasks.data.tokenization import UNKNOWN
 from fna_lightning.tasks.translation.number_words import LARGEST, english, german, vocabularies
 
 KNOWN = {
@@ -29,19 +29,18 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("number", KNOWN)
-def test_numbers_are_said_as_people_say_them(number) -> None:
+def test_numbers_in_words(number) -> None:
     assert (" ".join(english(number)), "".join(german(number))) == KNOWN[number]
 
 
-def test_no_two_numbers_sound_the_same_and_every_word_is_known() -> None:
-    some = [*range(2500), *range(2500, LARGEST + 1, 997)]
-    first, second = vocabularies()
-    assert len({tuple(english(one)) for one in some}) == len({tuple(german(one)) for one in some}) == len(some)
-    assert {word for one in some for word in english(one)} == set(first)
-    assert {word for one in some for word in german(one)} == set(second)
+def test_numbers_have_different_words_and_the_vocabularies_are_complete() -> None:
+    numbers = [*range(2500), *range(2500, LARGEST + 1, 997)]
+    for words, vocabulary in zip((english, german), vocabularies(), strict=True):
+        assert len({tuple(words(number)) for number in numbers}) == len(numbers)
+        assert {word for number in numbers for word in words(number)} == set(vocabulary)
 
 
-def test_splits_share_no_number_and_match_their_texts() -> None:
+def test_splits_are_disjoint_and_match_their_texts() -> None:
     data = NumberData(train_size=500, eval_size=50, largest=700)
     numbers = data.numbers
     assert len({*numbers["train"], *numbers["val"], *numbers["test"]}) == 600
@@ -53,8 +52,8 @@ def test_splits_share_no_number_and_match_their_texts() -> None:
         assert UNKNOWN not in source
 
 
-def test_more_numbers_than_there_are_is_said() -> None:
-    with pytest.raises(ValueError, match=r"there are 101 numbers up to 100, and .* = 120 are asked for"):
+def test_too_many_examples_and_too_large_numbers_raise() -> None:
+    with pytest.raises(ValueError, match=r"there are 101 numbers up to 100, but train_size \+ 2 \* eval_size is 120"):
         NumberData(train_size=100, eval_size=10, largest=100)
-    with pytest.raises(ValueError, match="numbers go from 0 to 999999, got 1000000"):
+    with pytest.raises(ValueError, match="number must lie between 0 and 999999, got 1000000"):
         german(1_000_000)
