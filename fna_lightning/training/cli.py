@@ -22,7 +22,7 @@ from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.checkpoints.resume import ResumePoint, changes, settings
 from fna_lightning.config.instantiate import DATA_FACTS
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.run_config import TRUST, TRUST_HELP, as_text, checked_config, is_run_config
 from fna_lightning.errors import UsageError
@@ -48,7 +48,7 @@ class OneLineParser(LightningArgumentParser):
         if not self.exit_on_error:
             # a parser inside the parser: its report becomes part of ours
             super().error(message, ex)
-        raise UsageError(one_line(message)) from ex
+        raise UsageError(parser_message(message)) from ex
 
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
         """Parse a configuration file; the config.yaml of a run may name listed classes only."""

@@ -14,7 +14,7 @@ import yaml
 
 from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.errors import UsageError
 
 from helpers.interrupted import COMMON, TASKS, fit
@@ -283,7 +283,7 @@ def test_however_it_is_named(form: str, run: Path, capsys: pytest.CaptureFixture
 def test_a_report_of_a_mistake_imports_nothing() -> None:
     # a report quotes values of the file, and these may look like a report
     report = "Problem with given class_path 'attacker_module.Anything':\n  Option 'a' is not accepted"
-    assert one_line(report) == "Option 'a' is not accepted"
+    assert parser_message(report) == "Option 'a' is not accepted"
     assert "attacker_module" not in sys.modules
 
 
