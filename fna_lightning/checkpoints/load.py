@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser
 from fna_lightning.checkpoints.archive import check_archive
 from fna_lightning.checkpoints.load_failure import load_failure
 from fna_lightning.config.allowed_classes import model_classes
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.config.plugins import load_plugins
 from fna_lightning.config.trust import FileCheck
 from fna_lightning.errors import UsageError
@@ -140,7 +140,7 @@ def build_task(
         described = parser.parse_object({"task": _untrained(model_config)})
         task = parser.instantiate_classes(described).task
     except Exception as error:
-        raise UsageError(f"{source}: the model_config cannot be built: {one_line(str(error))}") from error
+        raise UsageError(f"{source}: the model_config cannot be built: {parser_message(str(error))}") from error
     assert isinstance(task, Task)
     return task
 
