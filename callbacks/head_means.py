@@ -20,9 +20,7 @@ def empty_sums(heads: Mapping[str, Sequence[int]], measures: Sequence[str]) -> T
     return torch.zeros(sum(map(len, heads.values())), len(measures), 2, dtype=torch.float64)
 
 
-def head_sums(
-    maps: Mapping[str, AttentionMap], heads: Mapping[str, Sequence[int]], measures: Sequence[str]
-) -> Tensor:
+def head_sums(maps: Mapping[str, AttentionMap], heads: Mapping[str, Sequence[int]], measures: Sequence[str]) -> Tensor:
     """Return (sum, count) of every measure of every head over the sequences in ``maps``, shaped as ``empty_sums``.
 
     Args:

@@ -131,7 +131,7 @@ def _suggestion(problem: str, class_path: str | None) -> str:
 
 
 def _parameters(class_path: str) -> list[str]:
-    """Return the parameters of a class that is imported already; nothing is imported, as a report may quote any name."""
+    """Return the parameters of a class that is imported already; it imports nothing, as a report may quote any name."""
     module, _, name = class_path.rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
     if not inspect.isclass(cls):
