@@ -199,7 +199,9 @@ def test_a_sequence_of_one_token_has_gap_1_and_no_path(tmp_path: Path) -> None:
 def test_wrong_arguments_are_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sequences must be at least 1, got 0"):
         AttentionGraph(sequences=0)
-    with pytest.raises(ValueError, match=r"heads must be distinct indices >= 0, got \[1, 1\]; omit heads to select all"):
+    with pytest.raises(
+        ValueError, match=r"heads must be distinct indices >= 0, got \[1, 1\]; omit heads to select all"
+    ):
         SpectralGap(heads=[1, 1])
     with pytest.raises(ValueError, match=r"layers must lie in \[0, 1\], got 2; the attention layers are encoder"):
         trainer(tmp_path, AttentionGraph(layers=[2])).fit(task(), FewReviews())

@@ -170,8 +170,7 @@ def test_a_file_system_without_locks_is_named(
         hold_run(tmp_path)
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning == (
-        f"the file system of {tmp_path} has no file locks, so nothing keeps two processes from writing to it at the "
-        "same time"
+        f"the file system of {tmp_path} has no file locks; make sure that only one process writes to it at a time"
     )
 
 

@@ -32,7 +32,7 @@ BOMBS = {
     "open brackets": ("[" * 100_000, "is nested more than 64 levels deep"),
     "braces": ("{a: " * 100_000 + "1" + "}" * 100_000, "is nested more than 64 levels deep"),
     "dashes": ("- " * 100_000 + "x", "is nested more than 64 levels deep"),
-    "billion laughs": (LAUGHS, "stands for more than 50,000 values once its aliases are written out"),
+    "billion laughs": (LAUGHS, "expands to more than 50,000 values with its aliases"),
     "itself": ("trainer: &a {callbacks: [*a]}", "contains itself: \\*a inside &a"),
     "aliases in depth": (
         "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 500)),
@@ -75,7 +75,7 @@ def test_a_bomb_in_a_part_of_a_configuration(tmp_path: Path) -> None:
         [sys.executable, "-c", code, "fit", "--config", config], capture_output=True, text=True, timeout=100
     )
     assert ended.returncode == 2, ended.stderr
-    assert "stands for more than 50,000 values" in ended.stderr
+    assert "expands to more than 50,000 values" in ended.stderr
 
 
 @pytest.mark.parametrize("bomb", ["billion laughs", "itself", "brackets"])
@@ -142,8 +142,8 @@ def test_the_depth_is_exact() -> None:
         (b"\xff\xfe", r"is not UTF-8 \(byte 1\)"),
         (b"[" * 100_000, "is nested too deeply to be read as JSON"),
         (b"[" * 200 + b"]" * 200, "is nested more than 64 levels deep"),
-        (b"[1]", "does not hold what a run writes into it"),
-        (b'{"fit": 3}', "does not hold what a run writes into it"),
+        (b"[1]", "does not have the structure of the results of a run"),
+        (b'{"fit": 3}', "does not have the structure of the results of a run"),
     ],
 )
 def test_a_damaged_results_file_is_named(content: bytes, words: str, tmp_path: Path) -> None:
