@@ -17,7 +17,7 @@ _NOISE = (
     "Errors:",
     "Given value",
     "Expected a <class 'NoneType'>",
-    "Expected a dict with a class_path",
+    "Expected <class 'NoneType'>",
 )
 
 DEAD_LOADER = (
@@ -113,7 +113,7 @@ def _suggestion(problem: str, class_path: str | None) -> str:
     """Return what is accepted instead, to be appended to the message; empty if that is not known."""
     if match := re.search(r"[Oo]ption '([\w.]+)' is not accepted|does not accept option '([\w.]+)'", problem):
         key = match[1] or match[2]
-        if class_path is None and key.startswith("trainer."):
+        if class_path is None and (key.startswith("trainer.") or problem.startswith("Group 'trainer'")):
             class_path, key = "lightning.pytorch.Trainer", key.removeprefix("trainer.")
         accepted = (
             _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
@@ -122,7 +122,9 @@ def _suggestion(problem: str, class_path: str | None) -> str:
             return ""
         similar = difflib.get_close_matches(key, accepted, n=1)
         hint = f"; did you mean {similar[0]!r}?" if similar else ""
-        return f"{hint or ';'} It takes {', '.join(accepted)}" if len(accepted) <= 12 else hint
+        if len(accepted) > 12:
+            return hint
+        return f"{hint} It takes {', '.join(accepted)}" if hint else f"; it takes {', '.join(accepted)}"
     if match := re.search(r"Expected a dot import path string: (\S+)|Expected a path but (\S+) either", problem):
         similar = difflib.get_close_matches(match[1] or match[2], builtin_names(), n=1)
         hint = f"did you mean {similar[0]!r}? " if similar else ""

@@ -149,7 +149,7 @@ class FileCheck:
         }
 
     def _key(self, key: Any, where: str) -> Any:
-        """Return a key; refuse a dot, which would address another setting, and a leading __, which the parser reserves."""
+        """Return a key; refuse a dot, which addresses another setting, and a leading __, which the parser reserves."""
         if type(key) is int:
             return key
         if type(key) is not str or not key.isidentifier() or key.startswith("__"):

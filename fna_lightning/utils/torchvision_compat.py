@@ -2,8 +2,8 @@
 
 A CUDA build of torchvision cannot load its C++ library with a CPU build of torch. Then ``import torchvision`` fails
 with "operator torchvision::nms does not exist", and so do torchmetrics and lightning, which import it. Declaring the
-missing schemas is enough for transforms and data sets; ``torchvision.ops`` and ``torchvision.io.decode_image`` stay unusable.
-If the library loads, this module does nothing else. It does not import torchvision, which takes seconds.
+missing schemas is enough for transforms and data sets; ``torchvision.ops`` and ``torchvision.io.decode_image`` stay
+unusable. If the library loads, this module does nothing else. It does not import torchvision, which takes seconds.
 """
 
 import importlib.util
