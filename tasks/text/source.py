@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, first_line
 from fna_lightning.tasks.data.cache import file_digest
 
 DATA_VARIABLE = "FNA_DATA"
@@ -78,7 +78,7 @@ def check_texts(texts: list[Any], where: str) -> None:
 
 def _cannot_be_loaded(path: str, error: Exception, way_out: str) -> str:
     # a damaged file fails in many ways; the first of them is the one that says something
-    reason = str(error.__cause__ or error).strip().partition("\n")[0]
+    reason = first_line(error.__cause__ or error)
     return f"the data set {path!r} cannot be loaded ({reason}); {way_out}"
 
 
