@@ -5,7 +5,8 @@ import importlib
 import sys
 
 from fna_lightning.commands.guard import DEBUG_VARIABLE, run_guarded
-from fna_lightning.commands.train import VERBS, train
+from fna_lightning.commands.train import train
+from fna_lightning.training.subcommands import SUBCOMMANDS
 
 # each is a module of fna_lightning.commands with add_arguments(parser) and run(args)
 COMMANDS = ("analyze", "bench", "classify", "compare", "export", "list", "reproduce", "resume", "sweep", "translate")
@@ -38,7 +39,7 @@ def dispatch(argv: list[str]) -> int:
 
     load_plugins()
     verb = argv[0] if argv else "--help"
-    if verb in VERBS:
+    if verb in SUBCOMMANDS:
         return train(argv)
     parser = argparse.ArgumentParser(
         "fna-lightning",
@@ -53,7 +54,7 @@ def dispatch(argv: list[str]) -> int:
         "--debug", action="store_true", help=f"show the traceback of an error (also {DEBUG_VARIABLE}=1)"
     )
     commands = parser.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)
-    for name, summary in VERBS.items():
+    for name, summary in SUBCOMMANDS.items():
         commands.add_parser(name, help=summary, add_help=False)
     # import only the module of the command, which is faster
     names = (verb,) if verb in COMMANDS else COMMANDS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fna_lightning.cli import COMMANDS
-from fna_lightning.commands.train import VERBS
+from fna_lightning.training.subcommands import SUBCOMMANDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -34,7 +34,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
 def test_verbs_and_pictures_exist(page: Path) -> None:
     text = page.read_text()
     for verb in re.findall(r"^fna-lightning (\w+)", text, flags=re.MULTILINE):
-        assert verb in COMMANDS or verb in VERBS
+        assert verb in COMMANDS or verb in SUBCOMMANDS
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
         assert (page.parent / picture).is_file()
 

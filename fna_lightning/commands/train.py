@@ -10,13 +10,6 @@ from fna_lightning.utils.output import reader_is_gone
 if TYPE_CHECKING:
     from fna_lightning.checkpoints.resume import ResumePoint
 
-VERBS = {
-    "fit": "Train a model from a configuration.",
-    "validate": "Evaluate a checkpoint on the validation split.",
-    "test": "Evaluate a checkpoint on the test split.",
-    "predict": "Write the predictions of a checkpoint to a CSV file.",
-}
-
 
 def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     """Run one of Lightning's subcommands and return its exit code."""

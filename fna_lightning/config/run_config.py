@@ -16,8 +16,8 @@ from fna_lightning.utils.limits import check_yaml_file
 
 TRUST = "--trust"
 TRUST_HELP = (
-    f"{TRUST}: let a file named config.yaml name any class or function of any package, which may run any code. By "
-    "default it may only name classes of fna-lightning and its plug-ins, and some of PyTorch and Lightning."
+    f"{TRUST} lets a file named config.yaml name any class or function of any package, which may run any code.\n"
+    "By default it may only name classes of fna-lightning and its plug-ins, and some of PyTorch and Lightning."
 )
 FILE_NAME = "config.yaml"
 WAY_OUT = f"add {TRUST} if you know who wrote the file"

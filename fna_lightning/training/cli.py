@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import lightning as L
 import torch
 import yaml
-from jsonargparse import Namespace
 from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -22,16 +21,17 @@ from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.checkpoints.resume import ResumePoint, changes, settings
 from fna_lightning.config.instantiate import DATA_FACTS
-from fna_lightning.config.messages import parser_message
 from fna_lightning.config.registry import register_builtins
-from fna_lightning.config.run_config import TRUST, TRUST_HELP, as_text, checked_config, is_run_config
+from fna_lightning.config.run_config import TRUST_HELP
 from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
 from fna_lightning.training.csv_logger import MetricsCSVLogger
 from fna_lightning.training.fsdp import FullySharded
+from fna_lightning.training.parser import HelpFormatter, OneLineParser, TrustingParser
 from fna_lightning.training.process_tree import end_ranks
 from fna_lightning.training.run_folder import lock_run_folder, new_run_folder, run_folder_of
 from fna_lightning.training.signals import SIGNAL_STATE
+from fna_lightning.training.subcommands import help_options
 from fna_lightning.utils.files import write_text
 
 DEFAULT_ROOT = "runs"
@@ -39,32 +39,6 @@ DEFAULT_ROOT = "runs"
 NOT_SERIALIZED = "Unable to serialize instance"
 
 log = logging.getLogger(__name__)
-
-
-class OneLineParser(LightningArgumentParser):
-    """Reports an error on one line instead of printing the usage of a hundred options."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        if not self.exit_on_error:
-            # this is a nested parser; its report becomes part of the report of the outer one
-            super().error(message, ex)
-        raise UsageError(parser_message(message)) from ex
-
-    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        """Parse a configuration file; the config.yaml of a run may only name allowed classes."""
-        if not is_run_config(path):
-            return super().parse_path(path, *args, **kwargs)
-        # parse the content that was checked, since the file could be replaced before it is read again
-        return self.parse_string(as_text(checked_config(Path(path))), str(path), *args, **kwargs)
-
-
-class TrustingParser(OneLineParser):
-    """Parses the config.yaml of a run like any other configuration, with a warning."""
-
-    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        if is_run_config(path):
-            log.warning("%s: %s may run any code it names", TRUST, path)
-        return LightningArgumentParser.parse_path(self, path, *args, **kwargs)
 
 
 # a Lightning callback has a torch.device as a default, which jsonargparse cannot serialize by itself
@@ -147,12 +121,16 @@ class TrainingCLI(LightningCLI):
             subclass_mode_data=True,
             parser_class=TrustingParser if trust else OneLineParser,
             # --trust is documented but not an argument of the parser: a configuration must not be able to set it
-            parser_kwargs={"prog": "fna-lightning", **{verb: {"epilog": TRUST_HELP} for verb in self.subcommands()}},
+            parser_kwargs={
+                "prog": "fna-lightning",
+                "formatter_class": HelpFormatter,
+                **{name: help_options(name, TRUST_HELP) for name in self.subcommands()},
+            },
             save_config_callback=SaveConfig,
             # a resumed run writes its configuration again
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
-            # our data modules distribute their samples over processes, each sample once; ShardData does it for others
+            # our data modules share out their batches themselves, each sample once; ShardData does it for others
             trainer_defaults={"use_distributed_sampler": False},
             args=args,
         )

@@ -91,13 +91,12 @@ def test_print_config_shows_the_resolved_configuration(capsys: pytest.CaptureFix
     assert config["model"]["init_args"]["encoder"]["init_args"]["depth"] == 1
 
 
-@pytest.mark.parametrize("command", [[], ["analyze"], ["fit"], ["list"], ["sweep"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["analyze"], ["fit"], ["list"], ["sweep"], ["test"]], ids=str)
 def test_help_has_usage_and_an_example(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0
     printed = capsys.readouterr().out
     assert "usage: fna-lightning" in printed
-    if command != ["fit"]:
-        assert "example" in printed.lower()
+    assert "example" in printed.lower()
 
 
 def test_list_contains_the_built_in_classes(empty_folder: Path) -> None:
