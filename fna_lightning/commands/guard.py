@@ -22,6 +22,7 @@ HIDDEN_WARNINGS = (
     "smaller than the logging interval",
     "callbacks used to create the checkpoint need to be provided",
     "custom batch sampler `LengthGroupedBatchSampler` for prediction",
+    "custom batch sampler `RankBatchSampler` for prediction",
     "custom batch sampler `TokenBatchSampler` for prediction",
     "loading a checkpoint outside the 'fit' stage",
 )
