@@ -1,15 +1,18 @@
-"""When to look: hooks that watch training. Importing this registers them for the command line."""
+"""Callbacks: attention-graph measures, checkpoints, run summary. Importing them registers them for configurations."""
 
-from fna_lightning.callbacks.attention_graph import AttentionEntropy, AttentionGraph, PathLength, SpectralGap
+from fna_lightning.callbacks.attention_graph import AttentionGraph
 from fna_lightning.callbacks.average_epochs import AverageEpochs
 from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
+from fna_lightning.callbacks.entropy import AttentionEntropy
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
+from fna_lightning.callbacks.path_length import PathLength
 from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_summary import RunSummary
 from fna_lightning.callbacks.shard_data import ShardData
+from fna_lightning.callbacks.spectral_gap import SpectralGap
 
 __all__ = [
     "AttentionEntropy",

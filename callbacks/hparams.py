@@ -1,4 +1,4 @@
-"""What a run was made of, for TensorBoard's HParams: runs compare by alpha, width, attention."""
+"""HParams: model settings and the best metric of a run for TensorBoard's HParams tab."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from fna_lightning.task import Task
 
 
 class HParams(L.Callback):
-    """Gives TensorBoard the settings of the model when a run starts, and its best metric when it ends.
+    """Logs the model settings to TensorBoard when training starts, and the best metric when it ends.
 
     Args:
         seed: the seed of the run.
@@ -29,7 +29,7 @@ class HParams(L.Callback):
             settings["seed"] = self.seed
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
-                # named now, so that the board has a column for it; known at the end
+                # the metric must be declared with the settings to get a column; its value is logged at the end
                 logger.log_hyperparams(settings, {f"hp/{pl_module.monitor[0]}": math.nan})
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -45,7 +45,7 @@ class HParams(L.Callback):
 
 
 def plain_settings(model_config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a model_config as ``attention``: ``Fractional``, ``attention.alpha``: 1.2, and so on."""
+    """Yield (name, value) of each setting of a model_config, e.g. (attention, Fractional), (attention.alpha, 1.2)."""
     if prefix and "class_path" in model_config:
         yield prefix, str(model_config["class_path"]).rpartition(".")[2]
     for name, value in (model_config.get("init_args") or {} if "class_path" in model_config else model_config).items():

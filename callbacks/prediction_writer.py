@@ -1,4 +1,4 @@
-"""What ``predict`` found, in a file."""
+"""PredictionWriter: writes the output of ``predict`` to a CSV file."""
 
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from fna_lightning.utils.files import write_text
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Writes predictions.csv, one line an example in the order they were asked.
+    """Writes predictions.csv, one row per example in the order of the data set.
+
+    With several processes, each writes the predictions of its own examples to predictions.<rank>.csv.
 
     Args:
-        folder: where the file goes.
+        folder: folder of the file.
     """
 
     def __init__(self, folder: str) -> None:
@@ -25,21 +27,21 @@ class PredictionWriter(BasePredictionWriter):
     def write_on_epoch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, predictions: Any, batch_indices: Any
     ) -> None:
-        name = "predictions.csv" if trainer.world_size == 1 else f"predictions.{trainer.global_rank}.csv"
-        # a data module may know what its examples are called, such as the files of a folder
-        called = getattr(getattr(trainer, "datamodule", None), "example_names", lambda: None)()
+        file_name = "predictions.csv" if trainer.world_size == 1 else f"predictions.{trainer.global_rank}.csv"
+        # a data module may have names for its examples, such as the files of a folder
+        example_names = getattr(getattr(trainer, "datamodule", None), "example_names", lambda: None)()
         rows = sorted(
             (index, *values)
             for batch, indices in zip(predictions, batch_indices[0], strict=True)
-            for index, *values in zip(indices, *map(_plain, batch.values()), strict=True)
+            for index, *values in zip(indices, *map(_plain_values, batch.values()), strict=True)
         )
-        first = ["index"] if called is None else ["file"]
-        head = [*first, *predictions[0]] if predictions else first
-        lines = rows if called is None else [(called[index], *values) for index, *values in rows]
-        write_text(self.folder / name, csv_text([head, *lines]))
-        print(f"{len(rows)} predictions in {self.folder / name}")  # noqa: T201 - the answer of `predict`
+        first_column = "index" if example_names is None else "file"
+        header = [first_column, *predictions[0]] if predictions else [first_column]
+        lines = rows if example_names is None else [(example_names[index], *values) for index, *values in rows]
+        write_text(self.folder / file_name, csv_text([header, *lines]))
+        print(f"{len(rows)} predictions in {self.folder / file_name}")  # noqa: T201 - the output of `predict`
 
 
-def _plain(column: Any) -> list[Any]:
-    """Return a column of a batch as plain values."""
+def _plain_values(column: Any) -> list[Any]:
+    """Return a column of a batch as a list of Python values."""
     return column.tolist() if isinstance(column, Tensor) else list(column)

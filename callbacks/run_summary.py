@@ -1,8 +1,7 @@
-"""The end of a run, for a person (a table) and for programs (results.json)."""
+"""RunSummary: results.json and a closing table at the end of a run."""
 
 import logging
 import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -13,35 +12,37 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from rich.console import Console
 from rich.table import Table
 
-import fna_lightning
 from fna_lightning.attention import Attention
 from fna_lightning.attention.kernels import chosen_kernels
 from fna_lightning.training.run_folder import write_results
+from fna_lightning.utils.versions import package_versions
 
 log = logging.getLogger(__name__)
 
 
 class RunSummary(L.Callback):
-    """Writes results.json and prints a closing table: metrics, time, kernel, where to look.
+    """Writes results.json and prints a table: metrics, time, kernels, and the paths of checkpoint and results.
 
     Args:
         folder: the run folder.
-        seed: the seed of the run, for results.json.
+        seed: seed of the run; None if it has none.
     """
 
     def __init__(self, folder: str, seed: int | None = None) -> None:
         self.folder = Path(folder)
         self.seed = seed
         self.steps: dict[str, Any] = {}
+        # state of the run before it was resumed
         self._earlier: dict[str, Any] = {}
+        # metrics and number of epochs at the end of training
         self._ended: dict[str, Any] = {}
-        self._start()
+        self._start_clock()
 
-    def _start(self) -> None:
+    def _start_clock(self) -> None:
         self.started, self.started_cpu = time.perf_counter(), time.process_time()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run has to add to its own part: time, kernels, the first size of a step, the end."""
+        """Return what a resumed run adds to its results: times, kernels, initial step size and final metrics."""
         return {**self._times("fit"), "steps": self.steps, "kernels": self._kernels(), "ended": self._ended}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -49,30 +50,30 @@ class RunSummary(L.Callback):
         self._ended = state_dict["ended"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._start()
+        self._start_clock()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.steps = step_size(trainer)
         if self._earlier.get("steps"):
-            # the schedule has moved the learning rate since the run began
+            # report the initial learning rate; the schedule has changed it since
             self.steps["learning_rate"] = self._earlier["steps"]["learning_rate"]
         if trainer.is_global_zero:
-            log.info("%s", in_words(self.steps))
+            log.info("%s", describe_step(self.steps))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        # a run that is resumed after its end does not get here, and reports what it had
+        # not called if a finished run is resumed; the state of the checkpoint is reported then
         self._ended = {"metrics": last_metrics(trainer), "epochs": trainer.current_epoch}
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._start()
+        self._start_clock()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._close(trainer, pl_module, "fit")
+        self._report(trainer, pl_module, "fit")
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._close(trainer, pl_module, "test")
+        self._report(trainer, pl_module, "test")
 
-    def _close(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def _report(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         if not trainer.is_global_zero:
             return
         part: dict[str, Any] = {"metrics": last_metrics(trainer), **self._times(stage)}
@@ -83,28 +84,30 @@ class RunSummary(L.Callback):
         self._print(stage, part, path)
 
     def _times(self, stage: str) -> dict[str, float]:
-        """Return the time of a stage; that of a training includes the parts before each resume."""
+        """Return the time of a stage; the time of training includes the parts before each resume."""
         earlier = self._earlier if stage == "fit" else {}
         return {
             "seconds": round(earlier.get("seconds", 0.0) + time.perf_counter() - self.started, 3),
-            # of all threads: what the run would cost on a machine that does nothing else
+            # CPU time of all threads, which does not depend on what else the machine runs
             "cpu_seconds": round(earlier.get("cpu_seconds", 0.0) + time.process_time() - self.started_cpu, 3),
         }
 
     def _kernels(self) -> dict[str, str]:
-        """Return the kernel of each attention, also where it ran before the run was resumed."""
+        """Return the kernel of each attention, including those used before the run was resumed."""
         return {**self._earlier.get("kernels", {}), **chosen_kernels()}
 
     def _best(self, trainer: L.Trainer) -> dict[str, Any]:
-        saver = trainer.checkpoint_callback
-        if not isinstance(saver, ModelCheckpoint) or not saver.best_model_path:
+        """Return path and metric of the best checkpoint; empty if there is none."""
+        checkpoint = trainer.checkpoint_callback
+        if not isinstance(checkpoint, ModelCheckpoint) or not checkpoint.best_model_path:
             return {}
-        score = None if saver.best_model_score is None else float(saver.best_model_score)
+        score = None if checkpoint.best_model_score is None else float(checkpoint.best_model_score)
         # relative, so that a run folder can be moved
-        path = os.path.relpath(saver.best_model_path, self.folder)
-        return {"best_checkpoint": path, "best_metric": saver.monitor, "best_value": score}
+        path = os.path.relpath(checkpoint.best_model_path, self.folder)
+        return {"best_checkpoint": path, "best_metric": checkpoint.monitor, "best_value": score}
 
     def _facts(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+        """Return what the results depend on: model, kernels, seed, devices, precision, versions."""
         attentions = sorted({repr(module) for module in pl_module.modules() if isinstance(module, Attention)})
         kernels = self._kernels()
         return {
@@ -116,12 +119,7 @@ class RunSummary(L.Callback):
             "devices": trainer.world_size,
             "precision": str(trainer.precision),
             "threads": torch.get_num_threads(),
-            "versions": {
-                "fna_lightning": fna_lightning.__version__,
-                "lightning": L.__version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": package_versions(),
         }
 
     def _print(self, stage: str, part: dict[str, Any], path: Path) -> None:
@@ -132,7 +130,7 @@ class RunSummary(L.Callback):
         if "best_value" in part and part["best_value"] is not None:
             table.add_row(f"best {part['best_metric']}", f"{part['best_value']:.4f}")
         if part.get("step_size"):
-            table.add_row("step", in_words(part["step_size"]))
+            table.add_row("step", describe_step(part["step_size"]))
         table.add_row("time", f"{part['seconds']:.1f} s")
         for attention, kernel in self._kernels().items():
             table.add_row("kernel", f"{kernel} for {attention}")
@@ -141,7 +139,7 @@ class RunSummary(L.Callback):
         table.add_row("results", str(path))
         console = Console(soft_wrap=True)
         console.print(table)
-        # on a line of its own, so that it can be copied whole
+        # outside the table, so that it can be copied
         console.print(f"tensorboard --logdir {self.folder}", highlight=False)
 
 
@@ -151,23 +149,23 @@ def last_metrics(trainer: L.Trainer) -> dict[str, float]:
 
 
 def step_size(trainer: L.Trainer) -> dict[str, Any]:
-    """Return what one optimiser step is made of: the batch of a process, the effective one, the learning rate."""
-    batch = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
+    """Return the batch size per process, the effective batch size and the learning rates of an optimizer step."""
+    batch_size = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
     count = trainer.world_size * trainer.accumulate_grad_batches
     return {
-        "batch_size": batch,
+        "batch_size": batch_size,
         "processes": trainer.world_size,
         "accumulated": trainer.accumulate_grad_batches,
-        "effective_batch": batch * count if isinstance(batch, int) else None,
-        "learning_rate": [group["lr"] for one in trainer.optimizers for group in one.param_groups],
+        "effective_batch": batch_size * count if isinstance(batch_size, int) else None,
+        "learning_rate": [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups],
     }
 
 
-def in_words(steps: dict[str, Any]) -> str:
-    """Return the size of a step for a person."""
-    rate = ", ".join(f"{one:g}" for one in steps["learning_rate"])
+def describe_step(steps: dict[str, Any]) -> str:
+    """Return ``step_size`` as one line of text."""
+    rates = ", ".join(f"{rate:g}" for rate in steps["learning_rate"])
     return (
         f"effective batch {steps['effective_batch'] or 'unknown'} = {steps['batch_size'] or '?'} x "
         f"{steps['processes']} process{'es' * (steps['processes'] > 1)} x {steps['accumulated']} accumulated, "
-        f"learning rate {rate}"
+        f"learning rate {rates}"
     )

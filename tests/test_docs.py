@@ -13,8 +13,8 @@ import pytest
 
 from fna_lightning.cli import COMMANDS, main
 from fna_lightning.commands.bench import SUBJECTS
-from fna_lightning.commands.train import VERBS
 from fna_lightning.config.registry import PACKAGES
+from fna_lightning.training.subcommands import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -58,7 +58,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
 def test_commands_and_images_exist(page: Path) -> None:
     text = page.read_text()
     for command in re.findall(r"^fna-lightning (\w+)", text, flags=re.MULTILINE):
-        assert command in COMMANDS or command in VERBS
+        assert command in COMMANDS or command in SUBCOMMANDS
     for image in re.findall(r"!\[.*?\]\((.*?)\)", text):
         assert (page.parent / image).is_file()
 
@@ -73,7 +73,7 @@ def test_fit_commands_train(command: str) -> None:
     assert main([*shlex.split(command)[1:], *limits]) == 0
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *VERBS])
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert re.search(rf"fna-lightning (\[options\] )?{command}\b", capsys.readouterr().out)
@@ -115,7 +115,7 @@ def parsed_options(module_name: str) -> set[str]:
 
 def test_every_command_has_a_section_with_an_example() -> None:
     page = sections((REFERENCE / "commands.md").read_text(), "##")
-    assert set(page) == {*COMMANDS, *VERBS}
+    assert set(page) == {*COMMANDS, *SUBCOMMANDS}
     for command, section in page.items():
         assert re.search(rf"^fna-lightning {command}\b", section, flags=re.MULTILINE), f"{command} has no example"
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fna_lightning.attention import Attention
 from fna_lightning.checkpoints.load import read_checkpoint, task_of
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.config.run_config import checked_config, read_settings
 from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import AttentionMap, attention_layers, attention_maps
@@ -183,7 +183,7 @@ def run_data(config: Path, *, trust: bool = False) -> Any:
     try:
         data = parser.instantiate_classes(parser.parse_object({"data": settings["data"]})).data
     except Exception as error:
-        raise UsageError(f"the data of {config} cannot be built: {one_line(str(error))}") from error
+        raise UsageError(f"the data of {config} cannot be built: {parser_message(str(error))}") from error
     if not hasattr(data, "split"):
         raise UsageError(f"{config} names {type(data).__name__}, which hands out no splits; give texts by --text")
     data.prepare_data()

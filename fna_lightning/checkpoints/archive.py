@@ -8,7 +8,7 @@ import struct
 import zipfile
 from typing import BinaryIO
 
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, one_line
 
 CHUNK = 1 << 20
 # bytes of the pickle outside its texts: about 100 a tensor, and each costs PyTorch's strict reader a microsecond
@@ -55,7 +55,7 @@ def check_archive(file: BinaryIO, name: str) -> None:
     except NOT_WHOLE as error:
         raise UsageError(
             f"{name} is not a checkpoint this program can trust or read: it is no whole zip archive as torch.save "
-            f"writes it ({' '.join(str(error).split())}); copy it again, or take another checkpoint"
+            f"writes it ({one_line(error)}); copy it again, or take another checkpoint"
         ) from error
     file.seek(0)
 

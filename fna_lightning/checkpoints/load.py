@@ -10,10 +10,10 @@ from jsonargparse import ArgumentParser
 from fna_lightning.checkpoints.archive import check_archive
 from fna_lightning.checkpoints.load_failure import load_failure
 from fna_lightning.config.allowed_classes import model_classes
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.config.plugins import load_plugins
 from fna_lightning.config.trust import FileCheck
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, first_line
 from fna_lightning.task import Task
 from fna_lightning.utils.limits import check_tree, limit_jsonargparse
 
@@ -113,7 +113,7 @@ def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False
     try:
         task.load_state_dict(checkpoint["state_dict"])
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise UsageError(f"the weights in {path} do not fit its model_config: {_first_line(error)}") from error
+        raise UsageError(f"the weights in {path} do not fit its model_config: {first_line(error)}") from error
     task.model_config = model_config
     return task.eval()
 
@@ -140,7 +140,7 @@ def build_task(
         described = parser.parse_object({"task": _untrained(model_config)})
         task = parser.instantiate_classes(described).task
     except Exception as error:
-        raise UsageError(f"{source}: the model_config cannot be built: {one_line(str(error))}") from error
+        raise UsageError(f"{source}: the model_config cannot be built: {parser_message(str(error))}") from error
     assert isinstance(task, Task)
     return task
 
@@ -151,7 +151,3 @@ def _untrained(model_config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         return model_config
     return {**model_config, "init_args": {name: value for name, value in arguments.items() if name not in TRAINING}}
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

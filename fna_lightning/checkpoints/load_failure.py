@@ -2,6 +2,8 @@
 
 import re
 
+from fna_lightning.errors import first_line
+
 # sentences that tell how to lift the protection against code in a file
 _ADVICE = re.compile(
     r"weights_only\W{0,4}(?:=|set to|argument|to)\W{0,4}`?False|default value of the `weights_only`|safe_globals"
@@ -30,7 +32,7 @@ def load_failure(error: BaseException) -> str:
             return meaning
     match = re.search(r"WeightsUnpickler error: (.*)", text) or re.search(r"Weights only load failed\. (.*)", text)
     if match is None:
-        return without_advice(str(error).strip().partition("\n")[0]) or type(error).__name__
+        return without_advice(first_line(error)) or type(error).__name__
     core = without_advice(match[1]).rstrip(".")
     return f"it is damaged or holds more than tensors and plain values{f' ({core})' if core else ''}"
 

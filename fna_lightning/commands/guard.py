@@ -1,4 +1,4 @@
-"""Running a command: signals, output that is no longer read, and errors as one line."""
+"""Runs a command: handles signals and closed pipes, and prints errors on one line."""
 
 import logging
 import os
@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable
 
 from fna_lightning.training.signals import Signals, StoppedError, stop_by_signal
-from fna_lightning.utils.output import complain, end_quietly, reader_is_gone, show_any_text
+from fna_lightning.utils.output import end_quietly, print_error, reader_is_gone, show_any_text
 
 DEBUG_VARIABLE = "FNA_DEBUG"
 
-# true of every run and nothing a user can act on
+# warnings of every run that the user cannot act on
 HIDDEN_WARNINGS = (
     "LeafSpec",
     "Detected pickle protocol",
@@ -22,17 +22,18 @@ HIDDEN_WARNINGS = (
     "smaller than the logging interval",
     "callbacks used to create the checkpoint need to be provided",
     "custom batch sampler `LengthGroupedBatchSampler` for prediction",
+    "custom batch sampler `RankBatchSampler` for prediction",
     "custom batch sampler `TokenBatchSampler` for prediction",
     "loading a checkpoint outside the 'fit' stage",
 )
 
 
 def run_guarded(command: Callable[[], int], *, debug: bool = False) -> int:
-    """Run a command and return its exit code; an error is printed as one line, with its traceback if ``debug``."""
+    """Run a command and return its exit code; an error is printed on one line, with its traceback if ``debug``."""
     try:
         with stop_by_signal() as signals:
             code = _run_command(command, signals, debug or bool(os.environ.get(DEBUG_VARIABLE)))
-            # from here on a signal changes the exit code only
+            # from here on a signal only changes the exit code
             signals.deferred = True
     except StoppedError as stop:
         return 128 + report_stop(stop)
@@ -40,16 +41,16 @@ def run_guarded(command: Callable[[], int], *, debug: bool = False) -> int:
 
 
 def _run_command(command: Callable[[], int], signals: Signals, debug: bool) -> int:
-    """Run a command, report how it ended and return its exit code."""
-    quieten()
+    """Run a command, print why it failed and return its exit code."""
+    configure_output()
     show_any_text()
     try:
         code = command()
-        # here, and not when the interpreter ends, where an error could not be reported
+        # flush here, because an error at the end of the interpreter could not be reported
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        # raised by a library, or by a handler of its own
+        # raised by a library, or by its own signal handler
         return 128 + report_stop(StoppedError(signal.SIGINT))
     except StoppedError as stop:
         return 128 + report_stop(stop)
@@ -59,7 +60,7 @@ def _run_command(command: Callable[[], int], signals: Signals, debug: bool) -> i
         raise
     except Exception as error:
         if signals.number and not signals.deferred:
-            # the exception of a signal handler may come out of a library as one of its own errors
+            # a library may turn the exception of our signal handler into one of its own errors
             return 128 + report_stop(StoppedError(signals.number))
         if reader_is_gone(error):
             return end_quietly()
@@ -67,36 +68,38 @@ def _run_command(command: Callable[[], int], signals: Signals, debug: bool) -> i
             traceback.print_exc()
         from fna_lightning.checkpoints.load_failure import without_advice
         from fna_lightning.config.messages import explain
-        from fna_lightning.errors import UsageError
+        from fna_lightning.errors import UsageError, one_line
 
-        text = " ".join(str(error).split()) if isinstance(error, UsageError) else without_advice(explain(error))
-        text = text or type(error).__name__
-        hint = "" if debug else " (--debug shows where)"
-        complain(f"fna-lightning: error: {text}{hint if not isinstance(error, UsageError) else ''}")
+        if isinstance(error, UsageError):
+            text, hint = one_line(error), ""
+        else:
+            text = without_advice(explain(error)) or type(error).__name__
+            hint = "" if debug else " (--debug shows where)"
+        print_error(f"fna-lightning: error: {text}{hint}")
         return 2
 
 
 def report_stop(stop: StoppedError) -> int:
-    """Print one sentence on a command that a signal has stopped and return the number of the signal."""
+    """Print that a signal has stopped the command, and return the number of the signal."""
     interrupted = str(stop) == str(StoppedError(signal.SIGINT))
     print("interrupted" if interrupted else f"fna-lightning: {stop}", file=sys.stderr)
     return stop.number
 
 
-class CurrentStderr(logging.Handler):
-    """Writes to the standard error of the moment, which a program that runs several commands may exchange."""
+class CurrentStderrHandler(logging.Handler):
+    """Log handler that looks up sys.stderr for each record, because tests and embedding programs replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
 
 
-def quieten() -> None:
-    """Show our own log and hide what no user can act on."""
+def configure_output() -> None:
+    """Show the log of this package, and hide warnings and log messages that the user cannot act on."""
     for message in HIDDEN_WARNINGS:
         warnings.filterwarnings("ignore", message=f".*{message}.*")
     log = logging.getLogger("fna_lightning")
     if not log.handlers:
-        log.addHandler(CurrentStderr())
+        log.addHandler(CurrentStderrHandler())
     log.setLevel(logging.INFO if not int(os.environ.get("LOCAL_RANK", "0")) else logging.WARNING)
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
         lambda record: not str(record.msg).startswith(("💡", "TPU available"))

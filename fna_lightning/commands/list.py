@@ -1,6 +1,6 @@
-"""Name what there is and where it comes from: attentions, kernels, tasks, data, callbacks, configurations, plug-ins.
+"""List attentions, kernels, tasks, data sets, callbacks, configurations and plug-ins.
 
-Example:
+Examples:
   fna-lightning list
   fna-lightning list configs
 """
@@ -16,44 +16,47 @@ from rich.table import Table
 
 from fna_lightning.config.plugins import OURS, load_plugins, origin
 
-# name: where it comes from, what it is
+# name: (package it comes from, description)
 Entries = dict[str, tuple[str, str]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("what", nargs="?", choices=SECTIONS, help="only this section")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the same as JSON")
+    parser.add_argument("section", nargs="?", choices=SECTIONS, help="list this section only")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the lists as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables."""
-    found = {name: SECTIONS[name]() for name in ([args.what] if args.what else SECTIONS)}
+    sections = {name: SECTIONS[name]() for name in ([args.section] if args.section else SECTIONS)}
     console = Console(soft_wrap=True)
-    for title, entries in found.items():
+    for title, entries in sections.items():
         table = Table("name", "from", "", title=title, title_justify="left", show_header=False)
-        for name, (source, what) in entries.items():
-            table.add_row(name, source, what)
+        for name, (package, description) in entries.items():
+            table.add_row(name, package, description)
         console.print(table)
     if args.json:
-        plain: dict[str, Any] = {
-            title: {name: what for name, (_, what) in entries.items()} for title, entries in found.items()
+        document: dict[str, Any] = {
+            title: {name: description for name, (_, description) in entries.items()}
+            for title, entries in sections.items()
         }
-        plain["from"] = {title: {name: one for name, (one, _) in entries.items()} for title, entries in found.items()}
-        args.json.write_text(json.dumps(plain, indent=2) + "\n")
+        document["from"] = {
+            title: {name: package for name, (package, _) in entries.items()} for title, entries in sections.items()
+        }
+        args.json.write_text(json.dumps(document, indent=2) + "\n")
     return 0
 
 
 def _subclasses(base: type) -> Entries:
-    """Return the concrete classes that extend ``base`` and are imported, by name with their first sentence."""
-    found: Entries = {}
-    todo: list[type] = list(base.__subclasses__())
-    while todo:
-        one = todo.pop()
-        todo += one.__subclasses__()
-        if not inspect.isabstract(one) and not one.__module__.startswith("lightning."):
-            found[one.__name__] = origin(one), (inspect.getdoc(one) or "").partition("\n")[0]
-    return dict(sorted(found.items()))
+    """Return the imported concrete subclasses of ``base`` with the first line of their docstrings."""
+    entries: Entries = {}
+    pending: list[type] = list(base.__subclasses__())
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        if not inspect.isabstract(cls) and not cls.__module__.startswith("lightning."):
+            entries[cls.__name__] = origin(cls), (inspect.getdoc(cls) or "").partition("\n")[0]
+    return dict(sorted(entries.items()))
 
 
 def _attentions() -> Entries:
@@ -71,11 +74,11 @@ def _projections() -> Entries:
 def _kernels() -> Entries:
     from fna_lightning.attention import available_kernels
 
-    return {name: (OURS, what) for name, what in available_kernels().items()}
+    return {name: (OURS, status) for name, status in available_kernels().items()}
 
 
 def _tasks() -> Entries:
-    import fna_lightning.tasks  # noqa: F401 - importing is registering
+    import fna_lightning.tasks  # noqa: F401 - the import registers its classes
     from fna_lightning.task import Task
 
     return _subclasses(Task)
@@ -84,7 +87,7 @@ def _tasks() -> Entries:
 def _data() -> Entries:
     import lightning as L
 
-    import fna_lightning.tasks  # noqa: F401 - importing is registering
+    import fna_lightning.tasks  # noqa: F401 - the import registers its classes
 
     return _subclasses(L.LightningDataModule)
 
@@ -92,7 +95,7 @@ def _data() -> Entries:
 def _callbacks() -> Entries:
     import lightning as L
 
-    import fna_lightning.callbacks  # noqa: F401 - importing is registering
+    import fna_lightning.callbacks  # noqa: F401 - the import registers its classes
 
     return _subclasses(L.Callback)
 
@@ -101,15 +104,15 @@ def _configs() -> Entries:
     from fna_lightning.config.plugins import plugin_configs
     from fna_lightning.config.resolve import shipped_configs
 
-    ours = shipped_configs()
+    shipped = shipped_configs()
     return {
-        name: (OURS if name in ours else path.parent.parent.name, path.read_text().partition("\n")[0].lstrip("# "))
-        for name, path in {**plugin_configs(), **ours}.items()
+        name: (OURS if name in shipped else path.parent.parent.name, path.read_text().partition("\n")[0].lstrip("# "))
+        for name, path in {**plugin_configs(), **shipped}.items()
     }
 
 
 def _plugins() -> Entries:
-    return {one.name: (one.package, one.problem or f"ok: {one.module}") for one in load_plugins()}
+    return {plugin.name: (plugin.package, plugin.problem or f"ok: {plugin.module}") for plugin in load_plugins()}
 
 
 SECTIONS = {

@@ -1,4 +1,4 @@
-"""The classes that a file may name although nobody knows who wrote the file."""
+"""The classes that an untrusted file may name: a checkpoint, an exported folder or the config.yaml of a run."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from fna_lightning.config.plugins import load_plugins
 from fna_lightning.config.registry import PACKAGES
 
-# classes that configurations may name beside those that the registered packages export
+# classes that configurations may name, besides those exported by the registered packages
 OUR_CLASSES = (
     "tasks.translation.decoding.Decoding",
     "training.fsdp.FullySharded",
@@ -25,7 +25,7 @@ OUR_CLASSES = (
     "tasks.data.tokenization.Tokenization",
 )
 
-# what a plug-in may bring along; any other class in its modules is not meant for configurations
+# base classes of the plug-in classes that a configuration may name
 PLUGIN_BASES = (nn.Module, L.LightningDataModule, L.Callback, Optimizer, LRScheduler)
 
 # layers without a parameter that takes a function
@@ -58,8 +58,8 @@ TORCH_MODULES = (
     "Tanh",
 )
 
-# parts of a trainer that do not run, import or unpickle anything their arguments name; a CheckpointIO or a strategy
-# that reads checkpoints in a way of its own could unpickle, LambdaCallback runs its arguments
+# parts of a trainer that do not run, import or unpickle anything named by their arguments; not in the list are
+# LambdaCallback, which runs its arguments, and strategies and CheckpointIO classes that may unpickle
 LIGHTNING_CLASSES = {
     "lightning.pytorch.callbacks": (
         "DeviceStatsMonitor",
@@ -86,49 +86,49 @@ LIGHTNING_CLASSES = {
 
 
 class ClassTable:
-    """Classes by every name under which they can be imported, and by their bare name.
+    """Looks up classes by every path from which they can be imported, and by bare name.
 
     Args:
-        homes: each class with the module that it is imported from; of two with one bare name, the first one counts.
+        homes: module to import each class from; of two classes with the same bare name, the first is found.
     """
 
     def __init__(self, homes: dict[type, str]) -> None:
         self.homes = homes
         self._by_path: dict[str, type] = {}
         self._by_name: dict[str, list[type]] = {}
-        for kind, home in homes.items():
-            self._by_name.setdefault(kind.__name__, []).append(kind)
-            for path in _paths(kind, home):
-                self._by_path[path] = kind
+        for cls, home in homes.items():
+            self._by_name.setdefault(cls.__name__, []).append(cls)
+            for path in _paths(cls, home):
+                self._by_path[path] = cls
 
     def find(self, name: str, bases: Iterable[type] = ()) -> type | None:
-        """Return the class of this name; a bare name means a subclass of ``bases`` before any other."""
+        """Return the class of this name, or None; for a bare name, subclasses of ``bases`` come first."""
         if "." in name:
             return self._by_path.get(name)
-        kinds = self._by_name.get(name, [])
+        classes = self._by_name.get(name, [])
         expected = tuple(bases)
-        fitting = [kind for kind in kinds if issubclass(kind, expected)]
-        return next(iter([*fitting, *kinds]), None)
+        matching = [cls for cls in classes if issubclass(cls, expected)]
+        return next(iter([*matching, *classes]), None)
 
-    def path(self, kind: type) -> str:
-        """Return the dotted path that imports the class."""
-        return f"{self.homes[kind]}.{kind.__name__}"
+    def path(self, cls: type) -> str:
+        """Return the dotted path to import the class from."""
+        return f"{self.homes[cls]}.{cls.__name__}"
 
 
 @cache
 def model_classes() -> ClassTable:
-    """Return what a model, its data and its optimisation may be made of."""
+    """Return the classes allowed in a model, its data module, optimizer and learning rate schedule."""
     optimizers = _exported("torch.optim", torch.optim.__all__, Optimizer)
     schedules = _exported("torch.optim.lr_scheduler", torch.optim.lr_scheduler.__all__, LRScheduler)
     layers = _exported("torch.nn", TORCH_MODULES, nn.Module)
-    # Lightning's own variant, which knows what it monitors
+    # Lightning's own class, with the metric that it monitors
     plateau = _exported("lightning.pytorch.cli", ("ReduceLROnPlateau",), LRScheduler)
     return ClassTable({**_our_classes(), **optimizers, **schedules, **plateau, **layers, **_plugin_classes()})
 
 
 @cache
 def trainer_classes() -> ClassTable:
-    """Return what a trainer may be made of."""
+    """Return the classes allowed in the settings of a trainer."""
     homes = _our_classes()
     for module, names in LIGHTNING_CLASSES.items():
         homes |= _exported(module, names, object)
@@ -147,7 +147,7 @@ def _our_classes() -> dict[type, str]:
 
 
 def _plugin_classes() -> dict[type, str]:
-    """Return the classes of plug-ins: those defined in its imported modules, and those in ``__all__`` of its module."""
+    """Return the classes of each plug-in: defined in its imported modules, or listed in ``__all__`` of its module."""
     homes: dict[type, str] = {}
     for plugin in load_plugins():
         if plugin.problem is not None:
@@ -156,9 +156,9 @@ def _plugin_classes() -> dict[type, str]:
         for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
             content = vars(sys.modules[module])
             defined = [value for value in content.values() if getattr(value, "__module__", None) == module]
-            homes |= {kind: module for kind in defined if _is_plugin_class(kind)}
+            homes |= {cls: module for cls in defined if _is_plugin_class(cls)}
         exported = _exported(name, getattr(sys.modules[name], "__all__", ()), object)
-        homes |= {kind: home for kind, home in exported.items() if _is_plugin_class(kind)}
+        homes |= {cls: home for cls, home in exported.items() if _is_plugin_class(cls)}
     return homes
 
 
@@ -167,18 +167,18 @@ def _is_plugin_class(value: Any) -> bool:
 
 
 def _exported(module: str, names: Iterable[str], base: type) -> dict[type, str]:
-    """Return the classes among ``names`` of a module that extend ``base``; a name it does not have is left out."""
+    """Return the classes among ``names`` of a module that extend ``base``; names that it does not have are ignored."""
     content = vars(importlib.import_module(module))
-    kinds = [content[name] for name in names if name in content]
-    return {kind: module for kind in kinds if inspect.isclass(kind) and issubclass(kind, base) and kind is not base}
+    values = [content[name] for name in names if name in content]
+    return {cls: module for cls in values if inspect.isclass(cls) and issubclass(cls, base) and cls is not base}
 
 
-def _paths(kind: type, home: str) -> Iterable[str]:
-    """Yield the paths of a class: where it is defined, its home, and every package above that exports it."""
-    yield f"{home}.{kind.__name__}"
-    for start in (home, kind.__module__):
+def _paths(cls: type, home: str) -> Iterable[str]:
+    """Yield the import paths of a class: its home, its module, and every parent package that exports it."""
+    yield f"{home}.{cls.__name__}"
+    for start in (home, cls.__module__):
         package = start
         while package:
-            if getattr(sys.modules.get(package), kind.__name__, None) is kind:
-                yield f"{package}.{kind.__name__}"
+            if getattr(sys.modules.get(package), cls.__name__, None) is cls:
+                yield f"{package}.{cls.__name__}"
             package = package.rpartition(".")[0]

@@ -8,7 +8,7 @@ import lightning as L
 import yaml
 from jsonargparse import ArgumentParser
 
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.config.run_config import as_text, checked_config, is_run_config
 from fna_lightning.errors import UsageError
@@ -46,7 +46,7 @@ def build(config: str, overrides: list[str] | None = None) -> Built:
     try:
         given = parser.parse_args([f"--config={source}", *(f"--{one}" for one in overrides or [])])
     except Exception as error:
-        raise UsageError(f"{config}: {one_line(str(error))}") from error
+        raise UsageError(f"{config}: {parser_message(str(error))}") from error
     seed = given.seed_everything
     if seed is not False:
         L.seed_everything(0 if seed is True else seed, verbose=False)

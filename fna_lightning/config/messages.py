@@ -8,28 +8,29 @@ import traceback
 from pathlib import Path
 
 from fna_lightning.config.registry import builtin_names
+from fna_lightning.errors import one_line
 
-# lines of jsonargparse's reports that say nothing about the mistake itself
+# lines of a jsonargparse report that do not name the error itself
 _NOISE = (
     "Does not validate against any of the Union subtypes",
     "Subtypes:",
     "Errors:",
     "Given value",
     "Expected a <class 'NoneType'>",
-    "Expected a dict with a class_path",
+    "Expected <class 'NoneType'>",
 )
 
 DEAD_LOADER = (
-    "a process that loads data has died ({0}); often memory or /dev/shm is full: try --data.num_workers=0, and "
-    "`fna-lightning resume RUN_DIR` goes on from the last checkpoint"
+    "a process that loads data has died ({0}); often memory or /dev/shm is full: try --data.num_workers=0, then "
+    "continue from the last checkpoint with `fna-lightning resume RUN_DIR`"
 )
-# what the message looks like: what it means and what to do; {0} is its interesting part
-MEANINGS = (
+# (pattern in the message of a library, explanation); {0} is the first group of the pattern
+EXPLANATIONS = (
     (
         r"Connection (?:reset|closed|refused)|Read error \[|Broken pipe|remote process exited|NCCL|ProcessGroup",
         (
-            "another process of this run has ended or cannot be reached, so this one ends too; its own message says "
-            "why, and `fna-lightning resume RUN_DIR` goes on from the last checkpoint"
+            "another process of this run has ended or cannot be reached, so this one ends too; the message of the "
+            "other process has the reason, and `fna-lightning resume RUN_DIR` continues from the last checkpoint"
         ),
     ),
     (r"DataLoader worker .*?(is killed by signal: \w+|exited unexpectedly)", DEAD_LOADER),
@@ -43,17 +44,20 @@ MEANINGS = (
     ),
     (
         r"(You requested gpu: \[.*?\]\s*But your machine only has: \[.*?\])",
-        "there are fewer GPUs than asked for ({0}); set --trainer.devices to what is there",
+        "there are fewer GPUs than requested ({0}); set --trainer.devices to the number of GPUs here",
     ),
     (
         r"(?:CUDA )?out of memory|(?:can't|not enough|cannot) allocate (?:memory)?",
         "there is not enough memory; try a smaller --data.batch_size with a larger --trainer.accumulate_grad_batches",
     ),
-    (r"No space left on device", "the disk is full; free some space, and `fna-lightning resume RUN_DIR` goes on"),
+    (
+        r"No space left on device",
+        "the disk is full; free some space, then continue with `fna-lightning resume RUN_DIR`",
+    ),
     (
         r"Error\(s\) in loading state_dict for \w+:\s*(.*)",
         (
-            "the weights of this checkpoint are for another model ({0}); use the configuration it was trained with, "
+            "the weights of this checkpoint belong to another model ({0}); use the configuration it was trained with, "
             "config.yaml in its run folder"
         ),
     ),
@@ -61,74 +65,77 @@ MEANINGS = (
 
 
 def explain(error: BaseException) -> str:
-    """Return one sentence for an error that was not meant for a user; its own words if nothing better is known."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, ConnectionError | EOFError) and _while_loading(error):
+    """Return a one-line explanation of an error of a library; the message itself if there is no explanation."""
+    text = one_line(error)
+    if isinstance(error, ConnectionError | EOFError) and _raised_by_data_loader(error):
         return DEAD_LOADER.format(text[:200])
     if isinstance(error, UnicodeEncodeError):
         return (
             f"{error.object[max(0, error.start - 60) : error.start + 60]!r} holds bytes that are not UTF-8, most often "
             "a file name in another encoding; rename the file or folder"
         )
-    for pattern, meaning in MEANINGS:
-        if found := re.search(pattern, text):
-            return meaning.format(*(part[:200] for part in found.groups()))
+    for pattern, explanation in EXPLANATIONS:
+        if match := re.search(pattern, text):
+            return explanation.format(*(group[:200] for group in match.groups()))
     return text
 
 
-def _while_loading(error: BaseException) -> bool:
-    """Whether it was raised in PyTorch's data loader: its workers, too, are reached by connections."""
+def _raised_by_data_loader(error: BaseException) -> bool:
+    """Whether PyTorch's data loader raised the error; its workers, too, use connections."""
     frames = traceback.walk_tb(error.__traceback__)
     return any("torch/utils/data" in Path(frame.f_code.co_filename).as_posix() for frame, _ in frames)
 
 
-def one_line(report: str) -> str:
-    """Return the innermost complaint of a jsonargparse report, with where it is and what is accepted instead."""
+def parser_message(report: str) -> str:
+    """Return the innermost error of a jsonargparse report on one line: where it is, and what is accepted instead."""
     if report.startswith("Problems parsing config"):
         return " ".join(report.split())
     keys: list[str] = []
-    class_path, complaint = None, None
+    class_path, problem = None, None
     for line in report.splitlines():
         text = line.strip().removeprefix("- ")
-        if found := re.match(r'Parser key "(.+?)":\s*(.*)', text):
-            keys.append(found[1])
-            text = found[2]
-        elif found := re.match(r"Problem with given class_path '(.+?)':?\s*(.*)", text):
-            class_path, text = found[1], found[2]
+        if match := re.match(r'Parser key "(.+?)":\s*(.*)', text):
+            keys.append(match[1])
+            text = match[2]
+        elif match := re.match(r"Problem with given class_path '(.+?)':?\s*(.*)", text):
+            class_path, text = match[1], match[2]
         if text and not text.startswith(_NOISE):
-            complaint = text
+            problem = text
             break
-    if complaint is None:
+    if problem is None:
         return " ".join(report.split())
-    where = ".".join(keys)
-    sentence = f"{where}: {complaint}" if where else complaint
-    return re.sub(r"<class '([\w.]+)'>", r"\1", sentence) + _way_out(complaint, class_path)
+    key = ".".join(keys)
+    message = f"{key}: {problem}" if key else problem
+    return re.sub(r"<class '([\w.]+)'>", r"\1", message) + _suggestion(problem, class_path)
 
 
-def _way_out(complaint: str, class_path: str | None) -> str:
-    if found := re.search(r"[Oo]ption '([\w.]+)' is not accepted|does not accept option '([\w.]+)'", complaint):
-        key = found[1] or found[2]
-        if class_path is None and key.startswith("trainer."):
+def _suggestion(problem: str, class_path: str | None) -> str:
+    """Return what is accepted instead, to be appended to the message; empty if that is not known."""
+    if match := re.search(r"[Oo]ption '([\w.]+)' is not accepted|does not accept option '([\w.]+)'", problem):
+        key = match[1] or match[2]
+        if class_path is None and (key.startswith("trainer.") or problem.startswith("Group 'trainer'")):
             class_path, key = "lightning.pytorch.Trainer", key.removeprefix("trainer.")
         accepted = (
             _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
         )
         if not accepted:
             return ""
-        near = difflib.get_close_matches(key, accepted, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        return f"{meant or ';'} It takes {', '.join(accepted)}" if len(accepted) <= 12 else meant
-    if found := re.search(r"Expected a dot import path string: (\S+)|Expected a path but (\S+) either", complaint):
-        near = difflib.get_close_matches(found[1] or found[2], builtin_names(), n=1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
-        return f"; {meant}`fna-lightning list` names the classes, others are written as package.module.Class"
+        similar = difflib.get_close_matches(key, accepted, n=1)
+        hint = f"; did you mean {similar[0]!r}?" if similar else ""
+        if len(accepted) > 12:
+            return hint
+        return f"{hint} It takes {', '.join(accepted)}" if hint else f"; it takes {', '.join(accepted)}"
+    if match := re.search(r"Expected a dot import path string: (\S+)|Expected a path but (\S+) either", problem):
+        similar = difflib.get_close_matches(match[1] or match[2], builtin_names(), n=1)
+        hint = f"did you mean {similar[0]!r}? " if similar else ""
+        return f"; {hint}`fna-lightning list` names the classes; write other classes as package.module.Class"
     return ""
 
 
 def _parameters(class_path: str) -> list[str]:
-    """Return the parameters of a class that has been imported; a report may quote any name, so none is imported."""
+    """Return the parameters of a class that is imported already; it imports nothing, as a report may quote any name."""
     module, _, name = class_path.rpartition(".")
-    kind = getattr(sys.modules.get(module), name, None)
-    if not inspect.isclass(kind):
+    cls = getattr(sys.modules.get(module), name, None)
+    if not inspect.isclass(cls):
         return []
-    return [parameter for parameter in inspect.signature(kind).parameters if parameter not in ("args", "kwargs")]
+    return [parameter for parameter in inspect.signature(cls).parameters if parameter not in ("args", "kwargs")]

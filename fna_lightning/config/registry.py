@@ -2,7 +2,7 @@
 
 import importlib
 
-# importing one of these packages makes its classes known to jsonargparse by their bare names
+# importing one of these packages lets jsonargparse find its classes by bare name
 PACKAGES = ("attention", "nn", "tasks", "callbacks")
 
 

@@ -1,4 +1,4 @@
-"""The config.yaml of a run folder, which may have been written by somebody else."""
+"""Reads and checks the config.yaml of a run folder, which may come from an untrusted source."""
 
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fna_lightning.config.allowed_classes import model_classes, trainer_classes
 from fna_lightning.config.trust import FileCheck
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, one_line
 from fna_lightning.task import Task
 from fna_lightning.utils.limits import check_yaml_file
 
 TRUST = "--trust"
 TRUST_HELP = (
-    f"{TRUST}: build whatever a file named config.yaml names, functions and classes of any package; without it, only "
-    "classes of fna-lightning, of installed plug-ins and some of PyTorch and Lightning"
+    f"{TRUST} lets a file named config.yaml name any class or function of any package, which may run any code.\n"
+    "By default it may only name classes of fna-lightning and its plug-ins, and some of PyTorch and Lightning."
 )
 FILE_NAME = "config.yaml"
 WAY_OUT = f"add {TRUST} if you know who wrote the file"
 
-# parts of a saved configuration and their types; nothing else is read from one
+# sections of a saved configuration and their types; any other section is refused
 SECTIONS: dict[str, Any] = {
     "seed_everything": int | bool | None,
     "model": Task,
@@ -37,12 +37,12 @@ SECTIONS: dict[str, Any] = {
 
 
 def is_run_config(path: str | Path) -> bool:
-    """Whether a configuration is taken for one that a run has saved: by its name, or that of the file it links to."""
+    """Whether a file counts as the saved configuration of a run, by its name or by the name of the file it links to."""
     return FILE_NAME in (Path(path).name.lower(), Path(path).resolve().name.lower())
 
 
 def checked_config(path: Path, way_out: str = WAY_OUT) -> dict[str, Any]:
-    """Return the settings of a config.yaml; one that could run code is refused with ``way_out``."""
+    """Return the settings of a config.yaml; raise a UsageError that ends with ``way_out`` if it could run code."""
     model = FileCheck(str(path), model_classes(), way_out)
     trainer = FileCheck(str(path), trainer_classes(), way_out)
     settings: dict[str, Any] = {}
@@ -66,13 +66,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = get_loader("yaml")(text)
     except (ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path} cannot be read as YAML: {reason}; restore the file from a copy") from error
+        raise UsageError(f"{path} cannot be read as YAML: {one_line(error)}; restore the file from a copy") from error
     if not isinstance(settings, dict):
         raise UsageError(f"{path} holds no settings: it must be a mapping with model, data and trainer")
     return settings
 
 
 def as_text(settings: dict[str, Any]) -> str:
-    """Return YAML that every loader reads alike: each value is quoted and carries its type."""
+    """Return YAML that every loader reads in the same way: each value is quoted and has a type tag."""
     return yaml.safe_dump(settings, default_style='"', sort_keys=False, width=1 << 20)

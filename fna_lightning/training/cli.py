@@ -1,4 +1,4 @@
-"""fit, validate, test and predict: Lightning's own command line, with a run folder for each run."""
+"""The command line of ``fit``, ``validate``, ``test`` and ``predict``: LightningCLI with one folder per run."""
 
 import inspect
 import json
@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import lightning as L
 import torch
 import yaml
-from jsonargparse import Namespace
 from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -22,85 +21,60 @@ from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.checkpoints.resume import ResumePoint, changes, settings
 from fna_lightning.config.instantiate import DATA_FACTS
-from fna_lightning.config.messages import one_line
 from fna_lightning.config.registry import register_builtins
-from fna_lightning.config.run_config import TRUST, TRUST_HELP, as_text, checked_config, is_run_config
+from fna_lightning.config.run_config import TRUST_HELP
 from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
 from fna_lightning.training.csv_logger import MetricsCSVLogger
 from fna_lightning.training.fsdp import FullySharded
+from fna_lightning.training.parser import HelpFormatter, OneLineParser, TrustingParser
 from fna_lightning.training.process_tree import end_ranks
 from fna_lightning.training.run_folder import lock_run_folder, new_run_folder, run_folder_of
 from fna_lightning.training.signals import SIGNAL_STATE
+from fna_lightning.training.subcommands import help_options
 from fna_lightning.utils.files import write_text
 
 DEFAULT_ROOT = "runs"
-# what jsonargparse writes instead of an object that it cannot write
-UNWRITTEN = "Unable to serialize instance"
+# jsonargparse writes this text in place of an object that it cannot serialize
+NOT_SERIALIZED = "Unable to serialize instance"
 
 log = logging.getLogger(__name__)
 
 
-class OneLineParser(LightningArgumentParser):
-    """Reports a mistake as one sentence instead of the usage of a hundred options."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        if not self.exit_on_error:
-            # a parser inside the parser: its report becomes part of ours
-            super().error(message, ex)
-        raise UsageError(one_line(message)) from ex
-
-    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        """Parse a configuration file; the config.yaml of a run may name listed classes only."""
-        if not is_run_config(path):
-            return super().parse_path(path, *args, **kwargs)
-        # the content that was checked: the file could be another one when it is read again
-        return self.parse_string(as_text(checked_config(Path(path))), str(path), *args, **kwargs)
-
-
-class TrustingParser(OneLineParser):
-    """Parses the config.yaml of a run like any other configuration, with a warning."""
-
-    def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        if is_run_config(path):
-            log.warning("%s: %s may run any code it names", TRUST, path)
-        return LightningArgumentParser.parse_path(self, path, *args, **kwargs)
-
-
-# the default of a parameter of a Lightning callback is one, and jsonargparse does not know how to write it
+# a Lightning callback has a torch.device as a default, which jsonargparse cannot serialize by itself
 register_type(torch.device)
 
 
 class SaveConfig(SaveConfigCallback):
-    """Saves the resolved configuration when a run starts training, and says what a resumed one does otherwise."""
+    """Saves the resolved configuration when training starts, and logs the settings that a resumed run changes."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         if stage != "fit" or not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
             return
         path = Path(trainer.default_root_dir) / self.config_filename
-        now = self.parser.dump(self.config, skip_none=False)
-        if lost := unsaved_settings(now):
+        text = self.parser.dump(self.config, skip_none=False)
+        if lost := unsaved_settings(text):
             log.warning(
-                "config.yaml cannot hold the value of %s, so this run cannot be resumed; give it as a class_path with "
+                "config.yaml cannot hold the value of %s, so this run cannot be resumed; pass it as a class_path with "
                 "init_args, or as plain values",
                 ", ".join(lost),
             )
         if path.is_file():
-            for line in changes(path.read_text(encoding="utf-8"), now):
+            for line in changes(path.read_text(encoding="utf-8"), text):
                 log.info("changed: %s", line)
-        # whole or not at all: without it the run could not be resumed
-        write_text(path, now)
+        # atomic, because a run without its configuration cannot be resumed
+        write_text(path, text)
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What callbacks of a run are chosen by.
+    """Properties of a run that determine its callbacks.
 
     Attributes:
         verb: "fit", "validate", "test" or "predict".
         folder: folder of the run.
-        seed: seed of the run; None if it has none.
-        model: the model that is run.
+        seed: seed of the run, or None.
+        model: the model to train or evaluate.
         checkpointing: whether the run writes checkpoints.
     """
 
@@ -111,7 +85,7 @@ class RunContext:
     checkpointing: bool
 
 
-# returns the callbacks of a run, given those that its configuration names
+# (callbacks of the configuration, context) -> callbacks of the run
 CallbackFactory = Callable[[list[L.Callback], RunContext], list[L.Callback]]
 
 
@@ -119,11 +93,11 @@ class TrainingCLI(LightningCLI):
     """LightningCLI in subclass mode: a configuration names a Task, a data module and callbacks.
 
     Args:
-        args: the arguments after the program's name.
-        name: name of the run, which is the name of its folder.
-        callbacks: returns the callbacks of the run, given those of the configuration.
-        resume: where to take up a run; None starts a new one.
-        trust: whether the config.yaml of a run may name any function or class.
+        args: command line without the name of the program.
+        name: name of the run, used for its folder.
+        callbacks: function from the callbacks of the configuration to those of the run.
+        resume: where to continue a run; None starts a new one.
+        trust: whether the config.yaml of a run may name any class or function.
     """
 
     def __init__(
@@ -146,10 +120,14 @@ class TrainingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             parser_class=TrustingParser if trust else OneLineParser,
-            # not an argument of the parser: a configuration must not be able to set it
-            parser_kwargs={"prog": "fna-lightning", **{verb: {"epilog": TRUST_HELP} for verb in self.subcommands()}},
+            # --trust is documented but not an argument of the parser: a configuration must not be able to set it
+            parser_kwargs={
+                "prog": "fna-lightning",
+                "formatter_class": HelpFormatter,
+                **{name: help_options(name, TRUST_HELP) for name in self.subcommands()},
+            },
             save_config_callback=SaveConfig,
-            # a resumed run writes the same configuration again
+            # a resumed run writes its configuration again
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
             # our data modules share out their batches themselves, each sample once; ShardData does it for others
@@ -158,11 +136,11 @@ class TrainingCLI(LightningCLI):
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        # not Lightning's own: it warns whenever arguments are passed in, and ours always are
+        # Lightning's own method warns whenever arguments are passed in, as they always are here
         self.config = parser.parse_args(args)
 
     def _parse_ckpt_path(self) -> None:
-        """Look at the checkpoint before anything is built; unlike Lightning's own, take no settings from it."""
+        """Check the checkpoint before anything is built; unlike Lightning's method, take no settings from it."""
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path and Path(path).is_file():
             read_checkpoint(path)
@@ -184,8 +162,8 @@ class TrainingCLI(LightningCLI):
 
     def _trainer(self, **kwargs: Any) -> L.Trainer:
         config = self.config[self.subcommand]
-        given = self.config_init[self.subcommand].trainer
-        kwargs["plugins"] = _with_atomic_checkpoints(given.plugins)
+        arguments = self.config_init[self.subcommand].trainer
+        kwargs["plugins"] = _with_atomic_checkpoints(arguments.plugins)
         if config.trainer.fast_dev_run:
             return super().instantiate_trainer(**kwargs)
         root = Path(config.trainer.default_root_dir or DEFAULT_ROOT)
@@ -193,9 +171,9 @@ class TrainingCLI(LightningCLI):
         self.folder = existing or new_run_folder(root, self.run_name)
         if self.subcommand == "fit":
             lock_run_folder(self.folder)
-        if not given.logger and given.logger is not False:
+        if not arguments.logger and arguments.logger is not False:
             kwargs["logger"] = self._loggers()
-        callbacks = given.callbacks or []
+        callbacks = arguments.callbacks or []
         seed = config.get("seed_everything")
         context = RunContext(
             verb=str(self.subcommand),
@@ -208,20 +186,20 @@ class TrainingCLI(LightningCLI):
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)
 
     def _loggers(self) -> list[Logger]:
-        where: dict[str, Any] = {
+        location: dict[str, Any] = {
             "save_dir": self.folder.parent.parent,
             "name": self.folder.parent.name,
             "version": self.folder.name,
         }
-        # what is measured again after a resume hides what was measured before
-        again: dict[str, Any] = {"purge_step": self.resume.step} if self.resume else {}
-        loggers: list[Logger] = [TensorBoardLogger(**where, **again)]
+        # hides the values logged after the checkpoint, which a resumed run logs again
+        purge: dict[str, Any] = {"purge_step": self.resume.step} if self.resume else {}
+        loggers: list[Logger] = [TensorBoardLogger(**location, **purge)]
         if self.subcommand == "fit":
             loggers.append(MetricsCSVLogger(self.folder, self.resume.rows if self.resume else 0))
         return loggers
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb; if a signal stops it, leave none of the processes that it has launched behind."""
+        """Run the subcommand; if a signal stops it, end the processes that it launched."""
         try:
             super()._run_subcommand(subcommand)
         except BaseException:
@@ -230,37 +208,37 @@ class TrainingCLI(LightningCLI):
             raise
 
     def before_fit(self) -> None:
-        """Take up the run; not by a setting, which would be saved and make a later run begin there too."""
+        """Set the checkpoint to resume from; as a setting in config.yaml it would apply to later runs, too."""
         if self.resume and self.resume.checkpoint:
             self.config_init[self.subcommand]["ckpt_path"] = str(self.resume.checkpoint)
 
     def _model_config(self) -> dict[str, Any]:
-        """Return the model's configuration as plain values, with what it took from the data."""
+        """Return the configuration of the model as plain values, including the arguments linked from the data."""
         plain = json.loads(self.parser.dump(self.config, format="json", skip_none=False))[self.subcommand]
         model_config: dict[str, Any] = plain["model"]
-        takes = inspect.signature(type(self.model)).parameters
+        parameters = inspect.signature(type(self.model)).parameters
         for fact in DATA_FACTS:
-            if fact in takes and hasattr(self.datamodule, fact):
+            if fact in parameters and hasattr(self.datamodule, fact):
                 model_config["init_args"][fact] = getattr(self.datamodule, fact)
         return model_config
 
 
 def unsaved_settings(config: str) -> list[str]:
-    """Return the names of settings that the parser could not write down in YAML."""
-    return [name for name, value in settings(yaml.safe_load(config)) if UNWRITTEN in str(value)]
+    """Return the names of the settings that jsonargparse could not serialize."""
+    return [name for name, value in settings(yaml.safe_load(config)) if NOT_SERIALIZED in str(value)]
 
 
 def refuse_unpickling(strategy: Strategy) -> None:
-    """Refuse a strategy that reads checkpoints past our CheckpointIO, and so may run what is stored in them."""
+    """Raise a UsageError for a strategy that loads checkpoints itself and may execute code stored in them."""
     if type(strategy).load_checkpoint is Strategy.load_checkpoint or isinstance(strategy, FullySharded):
         return
     raise UsageError(
-        f"{type(strategy).__name__} reads checkpoints in a way of its own that may run code stored in them; use "
-        "--trainer.strategy=ddp or fsdp2"
+        f"{type(strategy).__name__} loads checkpoints without this program's checks and may run code stored in them; "
+        "use --trainer.strategy=ddp or fsdp2"
     )
 
 
 def _with_atomic_checkpoints(plugins: Any) -> list[Any]:
-    """Return the plugins with our way of writing and reading checkpoints, unless another one is among them."""
-    found = plugins if isinstance(plugins, list) else [] if plugins is None else [plugins]
-    return found if any(isinstance(one, CheckpointIO) for one in found) else [*found, AtomicCheckpointIO()]
+    """Return the plugins as a list, with an AtomicCheckpointIO unless there is a CheckpointIO already."""
+    listed = plugins if isinstance(plugins, list) else [] if plugins is None else [plugins]
+    return listed if any(isinstance(plugin, CheckpointIO) for plugin in listed) else [*listed, AtomicCheckpointIO()]

@@ -1,4 +1,4 @@
-"""metrics.csv: one row each time something is measured, in one file although a run may be taken up many times."""
+"""MetricsCSVLogger: metrics.csv of a run, one file even if the run is resumed many times."""
 
 import csv
 import io
@@ -17,20 +17,20 @@ FLUSH_EVERY = 100
 
 
 class MetricsCSVLogger(Logger):
-    """Appends rows to metrics.csv; a new column rewrites it, whole or not at all.
+    """Appends rows to metrics.csv; a new column rewrites the file atomically.
 
-    Lightning's own CSV logger deletes the file of an earlier process.
+    Lightning's CSVLogger is not used because it deletes the file of an earlier process.
 
     Args:
         folder: the run folder.
-        keep: rows that are there already and stay; those after them are measured again.
+        keep: number of existing rows to keep; a resumed run logs the rows after them again.
     """
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
         super().__init__()
         self.folder = folder
         self.rows = keep
-        self._new: list[dict[str, Any]] = []
+        self._unsaved: list[dict[str, Any]] = []
         self._columns: list[str] | None = None
 
     @property
@@ -51,38 +51,38 @@ class MetricsCSVLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: config.yaml holds them."""
+        """Do nothing: hyperparameters are in config.yaml."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         self.start()
-        row: dict[str, Any] = {name: _plain(value) for name, value in metrics.items()}
-        self._new.append({**row, "step": self.rows if step is None else step})
+        row: dict[str, Any] = {name: _to_python(value) for name, value in metrics.items()}
+        self._unsaved.append({**row, "step": self.rows if step is None else step})
         self.rows += 1
-        if len(self._new) >= FLUSH_EVERY:
+        if len(self._unsaved) >= FLUSH_EVERY:
             self.save()
 
     @rank_zero_only
     def save(self) -> None:
-        if not self._new:
+        if not self._unsaved:
             return
-        columns = sorted({*(self._columns or []), *(name for row in self._new for name in row)})
+        columns = sorted({*(self._columns or []), *(name for row in self._unsaved for name in row)})
         try:
             if columns == self._columns:
                 with open(self._path, "a", newline="", opener=existing) as file:
-                    csv.DictWriter(file, columns).writerows(self._new)
+                    csv.DictWriter(file, columns).writerows(self._unsaved)
             else:
-                self._rewrite([*self._read(), *self._new], columns)
+                self._rewrite([*self._read(), *self._unsaved], columns)
         except OSError as error:
             raise UsageError(cannot_write(self._path, error)) from error
-        self._columns, self._new = columns, []
+        self._columns, self._unsaved = columns, []
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         self.save()
 
     def start(self) -> None:
-        """Cut the file to the rows that are kept, once."""
+        """Truncate the file to the rows that are kept; only the first call has an effect."""
         if self._columns is None:
             kept = [{name: value for name, value in row.items() if value} for row in self._read()[: self.rows]]
             self.rows = len(kept)
@@ -109,9 +109,9 @@ class MetricsCSVLogger(Logger):
 
 
 def rows_written(loggers: list[Logger]) -> int:
-    """Return how many rows the metrics file of a run has by now."""
+    """Return the number of rows that metrics.csv of a run has so far."""
     return next((logger.rows for logger in loggers if isinstance(logger, MetricsCSVLogger)), 0)
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value

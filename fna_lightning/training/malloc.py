@@ -1,23 +1,23 @@
-"""Memory a training step frees is kept for the next step.
+"""Keeps memory that a training step frees for the next step.
 
-The C library hands large blocks back to the system when they are freed and asks for them again a moment later; the
-system then clears every page anew. For a small model that is a third of a step.
+By default glibc returns large freed blocks to the operating system and requests them again in the next step; the
+operating system then clears every page. For a small model this takes a third of a step.
 """
 
 import ctypes
 import sys
 
-# of malloc.h
+# parameters of mallopt, from malloc.h
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
-# the largest block that is kept; an older C library takes no more than the second
+# largest block to keep, in bytes; older versions of glibc accept only the second value
 LARGEST = (1 << 30, 1 << 25)
-# mallopt takes an int
+# mallopt takes an int; this value disables trimming
 NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Ask the C library to keep what is freed, for the rest of this process; return whether it will."""
+    """Make the C library keep freed memory for the rest of the process; return whether it does."""
     if sys.platform != "linux":
         return False
     try:

@@ -1,4 +1,4 @@
-"""Where a run lives: ``runs/<config>/<version>/``, with everything needed to read, resume or publish it."""
+"""The folder of a run, ``runs/<config>/<version>/``, and its results.json."""
 
 import json
 import os
@@ -12,20 +12,20 @@ from fna_lightning.training.run_lock import held_runs, hold_run, release_runs, r
 from fna_lightning.utils.files import cannot_write, write_text
 from fna_lightning.utils.limits import read_json
 
-# processes that a distributed run starts write to the folder of the first one
+# the first process of a distributed run passes its folder to the others in this variable
 RUN_DIR_VARIABLE = "FNA_RUN_DIR"
 
 
 @contextmanager
 def own_run_folder(folder: Path | None = None) -> Iterator[None]:
-    """Let the processes of one run write to one folder, and those of the next to another.
+    """Context manager around one run: its processes share a folder, which the next run does not inherit.
 
-    Folders that are locked inside are released at the end.
+    Locks of run folders that were taken inside are released at the end.
 
     Args:
-        folder: the run's, if it has one already; it is locked.
+        folder: folder of the run if it exists already; it is locked.
     """
-    before = os.environ.get(RUN_DIR_VARIABLE)
+    inherited = os.environ.get(RUN_DIR_VARIABLE)
     held = held_runs()
     try:
         if folder is not None:
@@ -34,19 +34,19 @@ def own_run_folder(folder: Path | None = None) -> Iterator[None]:
         yield
     finally:
         release_runs(held)
-        if before is None:
+        if inherited is None:
             os.environ.pop(RUN_DIR_VARIABLE, None)
         else:
-            os.environ[RUN_DIR_VARIABLE] = before
+            os.environ[RUN_DIR_VARIABLE] = inherited
 
 
 def new_run_folder(root: Path, name: str) -> Path:
-    """Make and return ``root/name/version_N`` with the first free N; two runs never get the same one."""
+    """Create and return ``root/name/version_N`` with the next free N; two processes never get the same folder."""
     if inherited := os.environ.get(RUN_DIR_VARIABLE):
         return Path(inherited)
     parent = root / name
     if global_rank():
-        # on another host the first process cannot pass its folder on; only that one writes
+        # the first process cannot pass its folder to another host; other ranks write nothing there
         return parent / "version_of_rank_0"
     try:
         return _next_version(parent)
@@ -70,13 +70,13 @@ def _next_version(parent: Path) -> Path:
 
 
 def lock_run_folder(folder: Path) -> None:
-    """Make this process the only one that trains in ``folder``; the other ranks of its run rely on the first one."""
+    """Lock ``folder`` so that no other run trains in it; only rank 0 takes the lock."""
     if not global_rank():
         hold_run(folder)
 
 
 def global_rank() -> int:
-    """Return the number of this process as its launcher tells it: torchrun, SLURM, or Lightning's own."""
+    """Return the rank of this process as set by its launcher: torchrun, SLURM or Lightning."""
     for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
@@ -84,7 +84,7 @@ def global_rank() -> int:
 
 
 def run_folder_of(checkpoint: str | os.PathLike[str] | None) -> Path | None:
-    """Return the run folder a checkpoint lies in, or None if it lies in none."""
+    """Return the run folder that contains a checkpoint, or None."""
     if checkpoint is None:
         return None
     folder = Path(checkpoint).absolute().parent.parent
@@ -92,7 +92,7 @@ def run_folder_of(checkpoint: str | os.PathLike[str] | None) -> Path | None:
 
 
 def read_results(folder: Path) -> dict[str, Any]:
-    """Return what results.json of a run says, empty if there is none yet."""
+    """Return the content of results.json in a run folder; empty if there is no such file."""
     path = folder / "results.json"
     if not path.is_file():
         return {}
@@ -100,12 +100,12 @@ def read_results(folder: Path) -> dict[str, Any]:
     results = read_json(path, way_out)
     parts = ("run", "fit", "validate", "test")
     if not isinstance(results, dict) or any(not isinstance(results.get(part, {}), dict) for part in parts):
-        raise UsageError(f"{path} does not hold what a run writes into it; {way_out}")
+        raise UsageError(f"{path} does not have the structure of the results of a run; {way_out}")
     return results
 
 
 def write_results(folder: Path, results: dict[str, Any]) -> Path:
-    """Merge ``results`` into results.json, whole or not at all."""
+    """Merge ``results`` into results.json atomically, and return its path."""
     path = folder / "results.json"
     with results_lock(folder):
         text = json.dumps({**read_results(folder), **results}, indent=2, sort_keys=True) + "\n"

@@ -1,4 +1,4 @@
-"""Locks in a run folder: one process trains a run at a time, and no two lose each other's results."""
+"""Locks of a run folder: one process trains a run at a time, and results.json has one writer at a time."""
 
 import contextlib
 import errno
@@ -16,26 +16,26 @@ from fna_lightning.utils.files import cannot_write
 
 log = logging.getLogger(__name__)
 
-# held as long as a process trains the run
+# held while a process trains the run
 RUN_LOCK = ".lock"
 # held while results.json is read, changed and written
 RESULTS_LOCK = ".results.lock"
 
-# seconds to wait for another process that writes results.json
+# seconds to wait for another process that is writing results.json
 RESULTS_TIMEOUT = 60.0
 
-# what file systems without locks answer, such as NFS without a lock server
+# error codes of file systems without locks, such as NFS without a lock server
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
-# the runs that a process trains; a forked child inherits the table, but no lock
+# locks by process id and run folder; a forked child inherits this table, but not the locks
 _held: dict[tuple[int, Path], FileLock] = {}
 
 
 def hold_run(folder: Path) -> None:
-    """Take the lock of a run folder until ``release_runs``; refuse a run that another process trains.
+    """Lock a run folder until ``release_runs``; raise a UsageError if another process trains in it.
 
-    The system releases the lock when the process ends, however it ends. A run that this process holds already stays
-    held.
+    The operating system releases the lock when the process ends, even if it is killed. Locking a folder again in the
+    same process has no effect.
     """
     folder = folder.resolve()
     if (os.getpid(), folder) in _held:
@@ -53,18 +53,18 @@ def hold_run(folder: Path) -> None:
 
 
 def held_runs() -> set[Path]:
-    """Return the folders that this process holds."""
+    """Return the folders that this process has locked."""
     return {folder for process, folder in _held if process == os.getpid()}
 
 
 def release_runs(kept: set[Path]) -> None:
-    """Release the locks of all run folders but ``kept``."""
+    """Release the locks of all run folders except ``kept``."""
     for folder in held_runs() - kept:
         _held.pop((os.getpid(), folder)).release()
 
 
 def require_free(folder: Path) -> None:
-    """Refuse a run folder in which another process trains."""
+    """Raise a UsageError if another process trains in a run folder."""
     kept = held_runs()
     hold_run(folder)
     release_runs(kept)
@@ -72,7 +72,7 @@ def require_free(folder: Path) -> None:
 
 @contextlib.contextmanager
 def results_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing results.json of a run folder."""
+    """Context manager that keeps other processes from changing results.json of a run folder."""
     path = folder / RESULTS_LOCK
     lock = FileLock(path, timeout=RESULTS_TIMEOUT)
     try:
@@ -89,7 +89,7 @@ def results_lock(folder: Path) -> Iterator[None]:
 
 
 def _acquire(lock: FileLock, path: Path) -> None:
-    """Acquire a lock; without one where the file system has none, after a warning."""
+    """Acquire a lock; on a file system without locks, log a warning and continue without it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink():
@@ -100,8 +100,7 @@ def _acquire(lock: FileLock, path: Path) -> None:
     except OSError as error:
         if error.errno in NO_LOCKS:
             log.warning(
-                "the file system of %s has no file locks, so nothing keeps two processes from writing to it at the "
-                "same time",
+                "the file system of %s has no file locks; make sure that only one process writes to it at a time",
                 path.parent,
             )
             return
@@ -111,12 +110,12 @@ def _acquire(lock: FileLock, path: Path) -> None:
 
 
 def _sign(path: Path) -> None:
-    """Write process and host into the lock file, for the message that another process prints."""
+    """Write process id and host into the lock file, for the error message of other processes."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0))
         try:
             status = os.fstat(handle)
-            # a hard link may be a file of somebody else under another name
+            # a hard link may be another file that must not be overwritten
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 os.ftruncate(handle, 0)
                 os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
@@ -125,7 +124,7 @@ def _sign(path: Path) -> None:
 
 
 def _owner(path: Path) -> str:
-    """Return who holds a lock, as far as its file says."""
+    """Return the process that holds a lock, as written in the lock file."""
     try:
         process, _, host = path.read_text(encoding="utf-8", errors="replace")[:300].strip().partition(" ")
     except OSError:

@@ -1,7 +1,7 @@
-"""Limits for YAML and JSON from a file: size, depth and number of values, checked before anything is built of it.
+"""Limits on YAML and JSON files: size, depth and number of values, checked before the content is used.
 
-A few lines of YAML can stand for billions of values (aliases of aliases), contain themselves, or be nested so deeply
-that Python's stack ends. All of that is refused with one sentence.
+A few lines of YAML can expand to billions of values (aliases of aliases), contain themselves, or be nested so deeply
+that they exceed Python's recursion limit. Such files are refused with a UsageError.
 """
 
 import json
@@ -12,32 +12,29 @@ from typing import Any
 import jsonargparse
 import yaml
 
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, one_line
 
-# a configuration has a few thousand bytes, a few hundred values and about ten levels
+# a typical configuration has a few thousand bytes, a few hundred values and about ten levels
 MAX_YAML_BYTES = 1 << 20
 MAX_YAML_VALUES = 50_000
-# config.json of an exported folder holds tokenizers, whose text has megabytes
+# config.json of an exported folder holds tokenizers of several megabytes
 MAX_JSON_BYTES = 1 << 26
 MAX_DEPTH = 64
-# values of a tree that is in memory: a checkpoint of thousands of parameters with its optimiser
+# values of an object in memory; large enough for a checkpoint with thousands of parameters and its optimizer state
 MAX_VALUES = 5_000_000
-# no text shorter than this can do harm unless it has an anchor, the sign "&"
+# a shorter text without an anchor ("&") cannot exceed a limit
 HARMLESS = MAX_DEPTH // 2
 
 
 def check_yaml(text: str, name: str) -> None:
-    """Refuse YAML that is too large, too deep, stands for too many values or contains itself.
+    """Raise a UsageError for YAML that is too large, too deep, expands to too many values or contains itself.
 
-    Reads it event by event, so it takes time in proportion to the text and no recursion. What is no YAML at all passes:
-    whoever loads it reports that.
+    The text is read event by event, which takes linear time and no recursion. Text that is not valid YAML passes; the
+    loader reports it.
 
     Args:
         text: the YAML.
-        name: what errors call it.
-
-    Raises:
-        UsageError: with the limit it exceeds.
+        name: name of the text in error messages.
     """
     if len(text) > MAX_YAML_BYTES:
         raise UsageError(f"{name} has {len(text):,} characters of YAML, the limit is {MAX_YAML_BYTES:,}; shorten it")
@@ -52,13 +49,13 @@ def check_yaml(text: str, name: str) -> None:
 
 
 class _Counter:
-    """Values and depth of a YAML document with every alias written out, from the events of its parser."""
+    """Counts values and depth of a YAML document with expanded aliases, from the events of its parser."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # [anchor, values, depth] of every collection that is open, outermost first
+        # (anchor, [values, depth]) of every open collection, outermost first
         self.open: list[tuple[str | None, list[int]]] = []
-        # values and depth of what an anchor stands for
+        # values and depth of each anchored node
         self.anchors: dict[str, tuple[int, int]] = {}
 
     def add(self, event: Any) -> None:
@@ -72,7 +69,9 @@ class _Counter:
             self._close(event.anchor, 1, 0)
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in self.open):
-                raise UsageError(f"{self.name} contains itself: *{event.anchor} inside &{event.anchor}; write it out")
+                raise UsageError(
+                    f"{self.name} contains itself: *{event.anchor} inside &{event.anchor}; write the values out"
+                )
             self._close(None, *self.anchors.get(event.anchor, (1, 0)))
 
     def _close(self, anchor: str | None, values: int, depth: int) -> None:
@@ -90,40 +89,40 @@ class _Counter:
             raise UsageError(f"{self.name} is nested more than {MAX_DEPTH} levels deep, which is the limit; flatten it")
         if values > MAX_YAML_VALUES:
             raise UsageError(
-                f"{self.name} stands for more than {MAX_YAML_VALUES:,} values once its aliases are written out, which "
-                "is the limit; shorten it"
+                f"{self.name} expands to more than {MAX_YAML_VALUES:,} values with its aliases, which is the limit; "
+                "shorten it"
             )
 
 
 def read_yaml(path: Path) -> Any:
-    """Return what a YAML file holds, as plain values.
+    """Return the content of a YAML file as plain values.
 
     Raises:
-        UsageError: if it cannot be read, or exceeds a limit.
+        UsageError: if the file cannot be read or exceeds a limit.
     """
     text = check_yaml_file(path)
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read as YAML: {_one_line(error)}; correct it") from error
+        raise UsageError(f"{path} cannot be read as YAML: {one_line(error)}; correct it") from error
 
 
 def check_yaml_file(path: Path) -> str:
-    """Return the text of a YAML file that keeps the limits."""
+    """Return the text of a YAML file after checking it against the limits."""
     text = _read_text(path, MAX_YAML_BYTES, "YAML")
     check_yaml(text, str(path))
     return text
 
 
 def read_json(path: Path, way_out: str) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Args:
         path: the file.
-        way_out: what to do about a damaged one.
+        way_out: what to do about a damaged file, for the error message.
 
     Raises:
-        UsageError: if it cannot be read, or exceeds a limit.
+        UsageError: if the file cannot be read or exceeds a limit.
     """
     text = _read_text(path, MAX_JSON_BYTES, "JSON")
     try:
@@ -131,16 +130,15 @@ def read_json(path: Path, way_out: str) -> Any:
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be read as JSON; {way_out}") from error
     except ValueError as error:
-        raise UsageError(f"{path} cannot be read as JSON: {_one_line(error)}; {way_out}") from error
+        raise UsageError(f"{path} cannot be read as JSON: {one_line(error)}; {way_out}") from error
     check_tree(tree, str(path))
     return tree
 
 
 def check_tree(tree: Any, name: str) -> None:
-    """Refuse mappings, lists and tuples that are too deep, contain themselves or, written out, have too many values.
+    """Raise a UsageError for nested mappings, lists and tuples that are too deep or expand to too many values.
 
-    Raises:
-        UsageError: with the limit that is exceeded.
+    A tree that contains itself is too deep.
     """
     values, depth = 1, 0
     level = [tree]
@@ -151,14 +149,14 @@ def check_tree(tree: Any, name: str) -> None:
             if isinstance(value, Mapping):
                 nested = True
                 inner.extend(value.values())
-                # keys can be tuples of tuples
+                # keys can be nested tuples
                 inner.extend(key for key in value if isinstance(key, tuple | frozenset))
             elif isinstance(value, list | tuple | set | frozenset):
                 nested = True
                 inner.extend(value)
             if values + len(inner) > MAX_VALUES:
                 raise UsageError(
-                    f"{name} stands for more than {MAX_VALUES:,} values, which is the limit; do not trust it"
+                    f"{name} expands to more than {MAX_VALUES:,} values, which is the limit; do not trust it"
                 )
         values += len(inner)
         depth += nested
@@ -168,34 +166,34 @@ def check_tree(tree: Any, name: str) -> None:
 
 
 def limit_jsonargparse() -> None:
-    """Make jsonargparse keep these limits in every YAML text it loads: files, their parts, values that are texts."""
+    """Make jsonargparse check these limits for all YAML that it loads: files, and strings that it parses as YAML."""
     load: Callable[..., Any] = jsonargparse.get_loader("yaml")
-    if getattr(load, "keeps_limits", False):
+    if getattr(load, "has_limits", False):
         return
 
-    def limited(text: str) -> Any:
-        shown = text[:40].split("\n")[0]
-        check_yaml(text, f"the text {shown!r}...")
+    def load_limited(text: str) -> Any:
+        beginning = text[:40].split("\n")[0]
+        check_yaml(text, f"the text {beginning!r}...")
         try:
             return load(text)
         except RecursionError as error:
-            raise UsageError(f"the text {shown!r}... is nested too deeply to be read as YAML; flatten it") from error
+            raise UsageError(
+                f"the text {beginning!r}... is nested too deeply to be read as YAML; flatten it"
+            ) from error
 
-    limited.keeps_limits = True  # type: ignore[attr-defined]
-    jsonargparse.set_loader("yaml", limited, (yaml.YAMLError,))
+    load_limited.has_limits = True  # type: ignore[attr-defined]
+    jsonargparse.set_loader("yaml", load_limited, (yaml.YAMLError,))
 
 
-def _read_text(path: Path, limit: int, kind: str) -> str:
+def _read_text(path: Path, limit: int, file_format: str) -> str:
     try:
         size = path.stat().st_size
         if size > limit:
-            raise UsageError(f"{path} has {size:,} bytes, the limit for {kind} is {limit:,}; give a smaller file")
+            raise UsageError(f"{path} has {size:,} bytes, the limit for {file_format} is {limit:,}; use a smaller file")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 (byte {error.start + 1}); {kind} must be, so convert it") from error
+        raise UsageError(
+            f"{path} is not UTF-8 (byte {error.start + 1}); {file_format} must be, so convert it"
+        ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); check the path and its permissions") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

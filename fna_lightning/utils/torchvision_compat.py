@@ -1,11 +1,9 @@
-"""Lets torchvision import beside a PyTorch build that cannot load its compiled operators.
+"""Makes ``import torchvision`` work with a PyTorch build that cannot load its compiled operators.
 
-A CUDA build of torchvision next to a CPU build of torch fails to load its C++ library, and then
-``import torchvision`` stops with "operator torchvision::nms does not exist" - and with it torchmetrics and
-lightning, which import it on the way. Declaring the missing schemas is enough for transforms and data sets.
-``torchvision.ops`` and ``torchvision.io.decode_image`` stay unusable on such a pair; where the library loads this
-module does nothing. It only loads the library, as torchvision will: importing torchvision takes seconds, and who
-wants an attention need not wait for them.
+A CUDA build of torchvision cannot load its C++ library with a CPU build of torch. Then ``import torchvision`` fails
+with "operator torchvision::nms does not exist", and so do torchmetrics and lightning, which import it. Declaring the
+missing schemas is enough for transforms and data sets; ``torchvision.ops`` and ``torchvision.io.decode_image`` stay
+unusable. If the library loads, this module does nothing else. It does not import torchvision, which takes seconds.
 """
 
 import importlib.util
@@ -16,12 +14,12 @@ import torch
 
 _SCHEMAS = tuple(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms"))
 
-# torch.library forgets its definitions when the object is collected
+# torch.library removes the definitions when this object is garbage-collected
 _declared: "torch.library.Library | None" = None
 
 
 def ensure_torchvision_imports() -> None:
-    """Declare the schemas of torchvision's compiled operators, if it is installed and they cannot be loaded."""
+    """Declare the schemas of torchvision's operators if it is installed and its C++ library cannot be loaded."""
     global _declared
     spec = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None or _declared or _operators_load(Path(spec.origin).parent):

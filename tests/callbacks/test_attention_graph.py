@@ -1,4 +1,4 @@
-"""The callbacks log what the graph functions say of the probe, cost nothing they should not, and never end a run."""
+"""AttentionGraph logs the graph measures of the probe, does not change training, and never ends a run."""
 
 import csv
 import logging
@@ -25,7 +25,7 @@ from fna_lightning.tasks.data.sequences import Sequences
 
 
 class FewReviews(ReviewData):
-    """Reviews, of which the validation split may be exchanged."""
+    """A few reviews with an optional validation split of given token ids."""
 
     def __init__(self, val: list[list[int]] | None = None) -> None:
         super().__init__(train_size=32, eval_size=12, longest=40, batch_size=8)
@@ -65,17 +65,17 @@ def probe_maps(model: TextClassification, data: FewReviews, count: int, max_leng
     return attention_maps(model, lambda: model.probe(batch, max_length))
 
 
-def test_it_logs_what_the_graph_functions_say_of_the_probe(tmp_path: Path) -> None:
+def test_logged_values_equal_the_graph_functions_on_the_probe(tmp_path: Path) -> None:
     model, data = task(), FewReviews()
     fit = trainer(tmp_path, AttentionGraph(sequences=3, max_length=24))
     fit.fit(model, data)
     maps = probe_maps(model, FewReviews(), 3, 24)
     logged = fit.callback_metrics
-    gaps = torch.stack([spectral_gap(found.weights, found.lengths) for found in maps.values()])
+    gaps = torch.stack([spectral_gap(layer_map.weights, layer_map.lengths) for layer_map in maps.values()])
     assert logged["attention/spectral_gap"].item() == pytest.approx(gaps.mean().item(), abs=1e-6)
-    every = [measure(found.weights, found.lengths) for found in maps.values()]
+    measured = [measure(layer_map.weights, layer_map.lengths) for layer_map in maps.values()]
     for name in MEASURES:
-        mean = torch.stack([values[name] for values in every]).mean().item()
+        mean = torch.stack([values[name] for values in measured]).mean().item()
         assert logged[f"attention/{name}"].item() == pytest.approx(mean, abs=1e-5)
     heads = [row for row in rows(tmp_path) if row["attention/encoder.layers.1.self_attn/1/mean_hops"]]
     assert len(heads) == 2
@@ -93,12 +93,12 @@ def test_tensorboard_gets_scalars_and_figures(tmp_path: Path) -> None:
     board.Reload()
     tags = board.Tags()
     assert {"attention/spectral_gap", "attention/encoder.layers.0.self_attn/0/entropy"} <= set(tags["scalars"])
-    figures = {"gap_as_training_goes", "hop_matrix", "spectrum", "diffusion_map"}
+    figures = {"gap_during_training", "hop_matrix", "spectrum", "diffusion_map"}
     assert {f"attention/{name}" for name in figures} <= set(tags["images"])
     assert "attention/hops" in tags["histograms"]
 
 
-def test_training_is_the_same_with_and_without(tmp_path: Path) -> None:
+def test_the_callback_does_not_change_training(tmp_path: Path) -> None:
     states = []
     for number, callbacks in enumerate(([], [AttentionGraph(every_n_steps=2)], [AttentionGraph()])):
         L.seed_everything(3, verbose=False)
@@ -109,26 +109,28 @@ def test_training_is_the_same_with_and_without(tmp_path: Path) -> None:
         assert all(torch.equal(states[0][name], other[name]) for name in states[0])
 
 
-def test_every_n_steps_and_a_choice_of_layers_and_heads(tmp_path: Path) -> None:
-    watch = SpectralGap(every_n_steps=3, layers=[1], heads=[0], max_length=16)
-    trainer(tmp_path, watch, log_every_n_steps=50).fit(task(), FewReviews())
-    found = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
-    # 4 batches an epoch, 2 epochs: after steps 3 and 6, which count from 0
-    assert [row["step"] for row in found] == ["2", "5"]
-    heads = [name for name in found[0] if name.startswith("attention/encoder")]
+def test_every_n_steps_with_selected_layers_and_heads(tmp_path: Path) -> None:
+    callback = SpectralGap(every_n_steps=3, layers=[1], heads=[0], max_length=16)
+    trainer(tmp_path, callback, log_every_n_steps=50).fit(task(), FewReviews())
+    logged = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
+    # 4 batches per epoch, 2 epochs: measured after 3 and 6 steps; the logged step counts from 0
+    assert [row["step"] for row in logged] == ["2", "5"]
+    heads = [name for name in logged[0] if name.startswith("attention/encoder")]
     assert heads == ["attention/encoder.layers.1.self_attn/0/spectral_gap"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "names"),
+    ("callback_class", "names"),
     [
         (SpectralGap, {"spectral_gap"}),
         (PathLength, {"mean_hops", "max_hops", "unreachable"}),
         (AttentionEntropy, {"entropy", "tv_to_uniform", "effective_rank"}),
     ],
 )
-def test_each_callback_logs_its_own(tmp_path: Path, kind: type[AttentionGraph], names: set[str]) -> None:
-    fit = trainer(tmp_path, kind(max_length=16), max_epochs=1)
+def test_each_callback_logs_its_own_measures(
+    tmp_path: Path, callback_class: type[AttentionGraph], names: set[str]
+) -> None:
+    fit = trainer(tmp_path, callback_class(max_length=16), max_epochs=1)
     fit.fit(task(Uniform()), FewReviews())
     assert {name for name in fit.callback_metrics if name.startswith("attention/")} == {
         f"attention/{name}" for name in names
@@ -136,7 +138,7 @@ def test_each_callback_logs_its_own(tmp_path: Path, kind: type[AttentionGraph], 
 
 
 class BadAttention(DotProduct):
-    """Says NaN when asked for its weights."""
+    """Dot-product attention whose weights are NaN."""
 
     def weights(self, *args: Any, **kwargs: Any) -> Tensor:
         return super().weights(*args, **kwargs) * torch.nan
@@ -146,45 +148,45 @@ class BadAttention(DotProduct):
     ("attention", "val", "reason"),
     [
         (BadAttention(), None, "weights must be finite, got nan"),
-        (None, [[], [], []], "the probe holds no token"),
+        (None, [[], [], []], "the probe sequences have no tokens"),
     ],
     ids=["nan", "no tokens"],
 )
-def test_a_failure_turns_it_off_once_and_training_goes_on(
+def test_after_a_failure_the_callback_is_off_and_training_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, attention: Any, val: Any, reason: str
 ) -> None:
-    watch = AttentionGraph()
+    callback = AttentionGraph()
     logging.getLogger("fna_lightning").propagate = True
     with caplog.at_level(logging.WARNING, logger="fna_lightning"):
-        fit = trainer(tmp_path, watch)
+        fit = trainer(tmp_path, callback)
         fit.fit(task(attention), FewReviews(val))
-    said = [record.getMessage() for record in caplog.records if "AttentionGraph" in record.getMessage()]
-    assert len(said) == 1
-    assert reason in said[0]
-    assert watch.off
+    warnings = [record.getMessage() for record in caplog.records if "AttentionGraph" in record.getMessage()]
+    assert len(warnings) == 1
+    assert reason in warnings[0]
+    assert callback.off
     assert fit.current_epoch == 2
     assert not [name for name in fit.callback_metrics if name.startswith("attention/")]
 
 
-def test_a_failure_of_another_process_turns_it_off_here(
+def test_a_failure_of_another_process_turns_the_callback_off(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = AttentionGraph()
-    fit = trainer(tmp_path, watch)
+    callback = AttentionGraph()
+    fit = trainer(tmp_path, callback)
 
     def reduce(sums: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        # the last number counts the processes that failed; Lightning itself reduces single numbers
+        # the last entry counts the processes that failed; Lightning itself reduces scalars
         return sums + torch.eye(len(sums))[-1] if sums.ndim else sums
 
     monkeypatch.setattr(fit.strategy, "reduce", reduce)
     logging.getLogger("fna_lightning").propagate = True
     with caplog.at_level(logging.WARNING, logger="fna_lightning"):
         fit.fit(task(), FewReviews())
-    assert watch.off
+    assert callback.off
     assert [record.getMessage() for record in caplog.records if "another process failed" in record.getMessage()]
 
 
-def test_a_sequence_of_one_token_is_mixed_and_has_no_path(tmp_path: Path) -> None:
+def test_a_sequence_of_one_token_has_gap_1_and_no_path(tmp_path: Path) -> None:
     fit = trainer(tmp_path, AttentionGraph())
     fit.fit(task(), FewReviews([[5], [6]]))
     logged = fit.callback_metrics
@@ -194,10 +196,12 @@ def test_a_sequence_of_one_token_is_mixed_and_has_no_path(tmp_path: Path) -> Non
     assert "attention/mean_hops" not in logged
 
 
-def test_mistakes_are_named_before_training(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sequences must be at least 1, got 0"):
         AttentionGraph(sequences=0)
-    with pytest.raises(ValueError, match=r"heads must be different numbers from 0, got \[1, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"heads must be distinct indices >= 0, got \[1, 1\]; omit heads to select all"
+    ):
         SpectralGap(heads=[1, 1])
     with pytest.raises(ValueError, match=r"layers must lie in \[0, 1\], got 2; the attention layers are encoder"):
         trainer(tmp_path, AttentionGraph(layers=[2])).fit(task(), FewReviews())
@@ -205,7 +209,7 @@ def test_mistakes_are_named_before_training(tmp_path: Path) -> None:
         trainer(tmp_path, AttentionGraph(heads=[7])).fit(task(), FewReviews())
 
 
-def test_the_processes_share_the_probe_out() -> None:
+def test_the_probe_is_distributed_over_processes() -> None:
     assert probe_indices(10, 4) == [0, 2, 5, 7]
     assert probe_indices(2, 4) == [0, 1]
     loader = FewReviews().val_dataloader()
@@ -217,7 +221,7 @@ def test_the_processes_share_the_probe_out() -> None:
         probe_batch(None, 3)
 
 
-def test_a_flipped_map_is_turned_back() -> None:
+def test_align_undoes_a_reflection() -> None:
     points = torch.randn(9, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     flipped = points * torch.tensor([-1.0, 1.0], dtype=torch.float64)
     torch.testing.assert_close(align(flipped, points), points)

@@ -1,4 +1,4 @@
-"""TensorBoard's HParams: the settings of the model_config, and the best metric."""
+"""HParams logs the settings of the model_config and the best metric to TensorBoard."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fna_lightning.callbacks.hparams import plain_settings
 from helpers.tiny_runs import train_tiny
 
 
-def test_settings_are_flat_and_plain() -> None:
+def test_nested_settings_are_flattened() -> None:
     attention = {"class_path": "fna_lightning.attention.Fractional", "init_args": {"alpha": 1.2, "kappa": "auto"}}
     model_config = {"class_path": "a.B", "init_args": {"attention": attention, "sizes": [1, 2], "cut": None}}
     assert dict(plain_settings(model_config)) == {
@@ -22,7 +22,7 @@ def test_settings_are_flat_and_plain() -> None:
     }
 
 
-def test_a_run_fills_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_logs_settings_and_best_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FNA_RUN_DIR", "")
     folder = train_tiny(tmp_path, config="reviews_fna.yaml").parents[1]
     board = EventAccumulator(str(folder))

@@ -1,4 +1,4 @@
-"""TensorBoard's Projector: the tokens of a trained model."""
+"""Projector writes the tokens of a trained model for TensorBoard."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from helpers.tiny_runs import train_tiny
 
 
 @pytest.mark.parametrize("config", ["reviews_fna.yaml", "reviews_dp.yaml"])
-def test_a_run_shows_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> None:
+def test_a_run_writes_its_token_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> None:
     monkeypatch.setenv("FNA_RUN_DIR", "")
     run = train_tiny(tmp_path, "--trainer.callbacks+=Projector", config=config).parents[1]
     config_text = (run / "projector_config.pbtxt").read_text()

@@ -121,7 +121,7 @@ def test_a_pickle_of_shared_lists(tmp_path: Path) -> None:
     for _ in range(30):
         laughs = [laughs] * 10
     torch.save(as_checkpoint(laughs), tmp_path / "laughs.ckpt")
-    assert "stands for more than 5,000,000 values, which is the limit" in refusal(tmp_path / "laughs.ckpt")
+    assert "expands to more than 5,000,000 values, which is the limit" in refusal(tmp_path / "laughs.ckpt")
 
 
 def test_a_zip_bomb(tmp_path: Path) -> None:

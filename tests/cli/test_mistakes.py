@@ -1,4 +1,4 @@
-"""A mistake on the command line is one sentence on standard error, exit code not 0, and a traceback only on request."""
+"""Errors on the command line: one line on standard error, a nonzero exit code, a traceback only with --debug."""
 
 from pathlib import Path
 
@@ -11,22 +11,22 @@ FIT = ["fit", "--config", "reviews_fna.yaml"]
 
 
 def edited(tmp_path: Path, old: str, new: str) -> str:
-    """Return a copy of the shipped config with one mistake in it."""
+    """Return a copy of the shipped configuration with one replacement."""
     text = shipped_configs()["reviews_fna.yaml"].read_text()
     assert old in text
-    path = tmp_path / "mine.yaml"
+    path = tmp_path / "edited.yaml"
     path.write_text(text.replace(old, new, 1))
     return str(path)
 
 
-def sentence(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
-    """Run a command that must fail and return its one line of complaint."""
+def error_line(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
+    """Run a command that must fail and return its error message."""
     assert main(argv) != 0
-    said = capsys.readouterr().err.strip().splitlines()
-    complaints = [line for line in said if line.startswith("fna-lightning: error:")]
-    assert len(complaints) == 1, said
-    assert not any("Traceback" in line for line in said)
-    return complaints[0]
+    lines = capsys.readouterr().err.strip().splitlines()
+    errors = [line for line in lines if line.startswith("fna-lightning: error:")]
+    assert len(errors) == 1, lines
+    assert not any("Traceback" in line for line in lines)
+    return errors[0]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def sentence(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
     ],
     ids=str,
 )
-def test_a_bad_value(
+def test_wrong_values_are_named(
     arguments: list[str],
     message: str,
     capsys: pytest.CaptureFixture[str],
@@ -59,7 +59,7 @@ def test_a_bad_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert message in sentence(capsys, [*FIT, *arguments, "--trainer.fast_dev_run=true"])
+    assert message in error_line(capsys, [*FIT, *arguments, "--trainer.fast_dev_run=true"])
 
 
 @pytest.mark.parametrize(
@@ -78,40 +78,40 @@ def test_a_bad_value(
     ],
     ids=str,
 )
-def test_a_misspelt_configuration(
+def test_a_misspelled_name_gets_a_suggestion(
     old: str, new: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert message in sentence(capsys, ["fit", "--config", edited(tmp_path, old, new)])
+    assert message in error_line(capsys, ["fit", "--config", edited(tmp_path, old, new)])
 
 
-def test_an_unknown_config_names_the_shipped_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    said = sentence(capsys, ["fit", "--config", "reviews_fan.yaml"])
-    assert "no config 'reviews_fan.yaml': not a file, and not one of the shipped" in said
-    assert "reviews_fna.yaml" in said
+def test_an_unknown_config_lists_the_shipped_configs(capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_line(capsys, ["fit", "--config", "reviews_fan.yaml"])
+    assert "no config 'reviews_fan.yaml': not a file, and not one of the shipped" in message
+    assert "reviews_fna.yaml" in message
 
 
-def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fiit"]) == 2
     assert "invalid choice: 'fiit'" in capsys.readouterr().err
 
 
-def test_a_missing_checkpoint(
+def test_a_missing_checkpoint_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "gone.ckpt" in sentence(capsys, ["test", "--config", "reviews_fna.yaml", "--ckpt_path=gone.ckpt"])
+    assert "gone.ckpt" in error_line(capsys, ["test", "--config", "reviews_fna.yaml", "--ckpt_path=gone.ckpt"])
 
 
-@pytest.mark.parametrize("how", ["flag", "variable"])
+@pytest.mark.parametrize("source", ["flag", "variable"])
 def test_debug_shows_the_traceback(
-    how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    source: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if how == "variable":
+    if source == "variable":
         monkeypatch.setenv("FNA_DEBUG", "1")
-    assert main([*FIT, "--model.attention.alpha=0.5", *(["--debug"] if how == "flag" else [])]) != 0
-    said = capsys.readouterr().err
-    assert "Traceback (most recent call last)" in said
-    assert "alpha must lie in [1, 2]" in said
+    assert main([*FIT, "--model.attention.alpha=0.5", *(["--debug"] if source == "flag" else [])]) != 0
+    printed = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in printed
+    assert "alpha must lie in [1, 2]" in printed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The example plug-in, installed by itself: listed with its origin, trained by its own configuration; a broken one."""
+"""Plug-ins: the example is listed and trains with its own configuration; a broken one is skipped."""
 
 import json
 import os
@@ -41,39 +41,39 @@ def command(python: Path, folder: Path, *words: str) -> subprocess.CompletedProc
     return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_list_shows_where_each_comes_from(plugin_python: Path, tmp_path: Path) -> None:
+def test_list_shows_the_package_of_each_class(plugin_python: Path, tmp_path: Path) -> None:
     done = command(plugin_python, tmp_path, "list", "--json", "all.json")
     assert done.returncode == 0, done.stderr
-    said = json.loads((tmp_path / "all.json").read_text())
+    lists = json.loads((tmp_path / "all.json").read_text())
     for section, name in (
         ("attentions", "Cauchy"),
         ("tasks", "FindRepeat"),
         ("data", "RepeatData"),
         ("callbacks", "Curve"),
     ):
-        assert said[section][name]
-        assert said["from"][section][name] == "fna-example"
-    assert said["from"]["attentions"]["Fractional"] == "fna-lightning"
-    assert said["from"]["configs"]["example_cauchy.yaml"] == "fna_example"
-    assert said["from"]["plugins"] == {"broken": "broken-plugin 1.0", "example": "fna-example 0.1"}
-    assert said["plugins"]["broken"] == "ImportError: libsomething.so: no such file"
+        assert lists[section][name]
+        assert lists["from"][section][name] == "fna-example"
+    assert lists["from"]["attentions"]["Fractional"] == "fna-lightning"
+    assert lists["from"]["configs"]["example_cauchy.yaml"] == "fna_example"
+    assert lists["from"]["plugins"] == {"broken": "broken-plugin 1.0", "example": "fna-example 0.1"}
+    assert lists["plugins"]["broken"] == "ImportError: libsomething.so: no such file"
     assert "the plug-in 'broken' (broken-plugin 1.0) cannot be imported and is skipped: ImportError" in done.stderr
 
 
-def test_it_trains_by_its_own_config(plugin_python: Path, tmp_path: Path) -> None:
+def test_the_example_trains_with_its_own_config(plugin_python: Path, tmp_path: Path) -> None:
     quiet = "--trainer.enable_progress_bar=false"
     done = command(plugin_python, tmp_path, "fit", "--config", "example_cauchy.yaml", quiet)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "runs/example_cauchy/version_0/results.json").read_text())
     assert results["run"]["attention"] == ["Cauchy(kappa=1)"]
-    # always the commoner answer would give 0.53
+    # always answering with the more frequent class gives 0.53
     assert results["fit"]["best_value"] > 0.8
     assert "attention/spectral_gap" in results["fit"]["metrics"]
-    # a bar for each of the eight validations
+    # one bar per validation, eight in total
     assert re.search(r"accuracy [▁▂▃▄▅▆▇█]{8} \d\.\d{3}", done.stdout)
 
 
-def test_a_missing_module_is_a_problem_not_an_error() -> None:
+def test_a_missing_module_is_reported_as_a_problem() -> None:
     plugin = _load(EntryPoint("gone", "no_such_module_anywhere", GROUP))
     assert plugin.problem == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
     assert origin(Task) == "fna-lightning"

@@ -15,7 +15,7 @@ import torch
 Path({marks!r}, "imported").touch()
 
 
-def strike(*args, **kwargs):
+def payload(*args, **kwargs):
     Path({marks!r}, "called").touch()
     return lambda *args, **kwargs: None
 
@@ -28,10 +28,10 @@ class Outside(torch.nn.Module):
 
 
 class Canary:
-    """What an attacker has put on the path of Python.
+    """A module of an attacker on the import path.
 
     Args:
-        folder: holds the module and what it has recorded.
+        folder: folder of the module and of its records.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,23 +39,23 @@ class Canary:
         self.marks = folder / "marks"
         self.marks.mkdir()
         (folder / f"{NAME}.py").write_text(SOURCE.format(marks=str(self.marks)))
-        # a file of settings, for a parser that reads the file a text names
+        # a file of settings, for a parser that reads a file when given its name
         self.file = folder / "settings"
-        self.file.write_text(f"class_path: {NAME}.strike\ninit_args: {{path: x}}\n")
+        self.file.write_text(f"class_path: {NAME}.payload\ninit_args: {{path: x}}\n")
 
     def attacks(self) -> dict[str, Any]:
-        """Return values that run code where a parser imports, calls or reads what they name."""
-        function = {"class_path": f"{NAME}.strike", "init_args": {"path": "x"}}
-        # a module that is imported already, so that the call alone has an effect
+        """Return values that run code if a parser imports, calls or reads what they name."""
+        function = {"class_path": f"{NAME}.payload", "init_args": {"path": "x"}}
+        # a function of a module that is imported already, so only the call has an effect
         directory = {"class_path": "os.mkdir", "init_args": {"path": str(self.marks / "called")}}
         return {
             "function": function,
             "function of an imported module": directory,
-            "path of a function": f"{NAME}.strike",
+            "path of a function": f"{NAME}.payload",
             "module": NAME,
             "class": {"class_path": f"{NAME}.Outside"},
             "path of a class": f"{NAME}.Outside",
-            "YAML": f"{{class_path: {NAME}.strike, init_args: {{path: x}}}}",
+            "YAML": f"{{class_path: {NAME}.payload, init_args: {{path: x}}}}",
             "file": str(self.file),
             "in a list": [function],
             "in a mapping": {"value": function},
@@ -68,8 +68,8 @@ class Canary:
         assert NAME not in sys.modules
         assert not list(self.marks.iterdir())
 
-    def went_off(self) -> bool:
-        """Return whether anything was imported or called, and forget it."""
+    def was_run(self) -> bool:
+        """Return whether anything was imported or called, and delete the records."""
         marks = list(self.marks.iterdir())
         for mark in marks:
             mark.rmdir() if mark.is_dir() else mark.unlink()
@@ -79,7 +79,7 @@ class Canary:
 
 @contextmanager
 def canary(folder: Path) -> Iterator[Canary]:
-    """Put a canary on the path of Python."""
+    """Put a canary on the import path."""
     sys.path.insert(0, str(folder))
     try:
         yield Canary(folder)

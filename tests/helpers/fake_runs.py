@@ -1,4 +1,4 @@
-"""Run folders with given results, without training."""
+"""Writes run folders with chosen results, without training."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from fna_lightning.experiments.grid import Cell
 
 
 def finish(cells: Sequence[Cell], root: Path, values: Sequence[float], metric: str = "test/accuracy") -> None:
-    """Write what a finished run leaves, with ``values`` of ``metric`` by seed."""
+    """Write results.json of finished runs, one of ``values`` of ``metric`` per cell."""
     for cell, value in zip(cells, values, strict=True):
         folder = cell.start(root)
         fit = {"metrics": {}, "seconds": 60.0}

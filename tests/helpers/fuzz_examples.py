@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries: few in CI, as many as FNA_EXAMPLES says on demand."""
+"""Number of hypothesis examples: few in CI, FNA_EXAMPLES if it is set."""
 
 import os
 
@@ -6,5 +6,5 @@ EXAMPLES = int(os.environ.get("FNA_EXAMPLES", "0"))
 
 
 def examples(few: int) -> int:
-    """Return how many examples a test tries that can afford only ``few`` in CI."""
+    """Return FNA_EXAMPLES if it is set, otherwise ``few``."""
     return EXAMPLES or few

@@ -1,4 +1,4 @@
-"""Device-correct without a GPU at hand: on the meta device a CPU tensor made inside a model is an error."""
+"""Models create all tensors on their own device: on the meta device, a CPU tensor inside a model is an error."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ MASKS = {"none": None, "padding": (2, 1, 1, 5), "any": (2, 4, 5, 5)}
 
 
 def backward(result: Tensor, *inputs: Tensor) -> None:
-    """Differentiate, and see that every gradient stays on the device."""
+    """Backpropagate; every gradient must be on the meta device."""
     assert result.device == META
     result.sum().backward()
-    for one in inputs:
-        assert one.grad is not None
-        assert one.grad.device == META
+    for tensor in inputs:
+        assert tensor.grad is not None
+        assert tensor.grad.device == META
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -40,25 +40,25 @@ def backward(result: Tensor, *inputs: Tensor) -> None:
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
 def test_every_attention(attention: Attention, mask: tuple[int, ...] | None, is_causal: bool) -> None:
     q, k, v = (torch.randn(2, 4, 5, 8, device=META, requires_grad=True) for _ in range(3))
-    seen = None if mask is None else torch.ones(mask, dtype=torch.bool, device=META)
-    backward(attention.weights(q, k, seen, is_causal=is_causal), q)
+    attn_mask = None if mask is None else torch.ones(mask, dtype=torch.bool, device=META)
+    backward(attention.weights(q, k, attn_mask, is_causal=is_causal), q)
     q.grad = None
-    backward(attention(q, k, v, seen, is_causal=is_causal), v)
+    backward(attention(q, k, v, attn_mask, is_causal=is_causal), v)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("projection", [LinearProjection, OrthogonalProjection])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_every_projection(projection: Any, tied: bool, heads: int) -> None:
-    # made on the CPU: torch's orthogonal parametrisation looks at the numbers it starts from
+    # created on the CPU, because torch's orthogonal parametrization reads the initial values
     layer = MultiheadAttention(16, heads, Fractional(), lambda dim, number: projection(dim, number, tied=tied)).to(META)
     x = torch.randn(2, 5, 16, device=META, requires_grad=True)
     context = torch.randn(2, 7, 16, device=META)
     backward(layer(x, context), x)
 
 
-# every task with a batch of its kind; a new task joins by one line
 def text() -> tuple[Any, Any]:
+    """Return a text classifier and a batch."""
     task = TextClassification(
         50, 3, Spherical(), lambda attention: Encoder(attention, dim=16, num_heads=4, ffn_dim=16, depth=2), Embedding
     )
@@ -69,6 +69,7 @@ def text() -> tuple[Any, Any]:
 
 
 def images() -> tuple[Any, Any]:
+    """Return an image classifier and a batch."""
     task = ImageClassification(
         3, 1, 8, Fractional(), lambda attention: Encoder(attention, dim=16, num_heads=4, ffn_dim=16, pre_norm=True)
     )
@@ -89,20 +90,21 @@ def test_every_task(build: Any) -> None:
 
 @pytest.mark.parametrize("attention", [Fractional(), Fractional(2.0), Spherical(), DotProduct()], ids=repr)
 def test_the_translator(attention: Attention) -> None:
-    # its loss picks the real tokens by their values, which a tensor here has not: the network is what can be tried
+    # the loss selects tokens by value, and meta tensors have no values, so only the network is tested
     with META:
-        three = (attention, attention, attention)
-        network = Seq2Seq(40, 40, *three, dim=16, num_heads=4, ffn_dim=16, depth=1, max_length=16)
+        network = Seq2Seq(
+            40, 40, attention, attention, attention, dim=16, num_heads=4, ffn_dim=16, depth=1, max_length=16
+        )
         source, target = torch.randint(0, 40, (4, 9)), torch.randint(0, 40, (4, 7))
         scores = network(source, torch.ones(4, dtype=torch.long), target)
     backward(scores, *network.parameters())
 
 
-def test_a_cpu_tensor_inside_would_be_noticed() -> None:
-    class Careless(DotProduct):
+def test_a_cpu_tensor_inside_is_an_error() -> None:
+    class WrongDevice(DotProduct):
         def log_kernel(self, q: Tensor, k: Tensor) -> Tensor:
             return super().log_kernel(q, k) * torch.arange(k.size(-2), device="cpu")
 
     q = torch.randn(1, 1, 5, 8, device=META)
     with pytest.raises(RuntimeError, match="device"):
-        Careless().weights(q, q)
+        WrongDevice().weights(q, q)

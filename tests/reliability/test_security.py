@@ -1,4 +1,4 @@
-"""Files from strangers run nothing: not checkpoints, not recipes, not configurations, not texts in a report."""
+"""Loading untrusted files never executes code: checkpoints, model configs, configurations, exported folders."""
 
 import io
 import json
@@ -21,7 +21,7 @@ from helpers.tiny_runs import train_tiny
 
 
 class Malicious:
-    """Runs a program when it is unpickled."""
+    """Creates the file ``trap`` when it is unpickled."""
 
     def __init__(self, trap: Path) -> None:
         self.trap = trap
@@ -32,7 +32,7 @@ class Malicious:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of a run of one epoch, trained without a network."""
+    """Checkpoint of a run of one epoch, trained without network access."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FNA_RUN_DIR", "")
@@ -43,10 +43,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _no_network(*args: object, **kwargs: object) -> None:
-    raise AssertionError(f"a network call: {args}")
+    raise AssertionError(f"network access: {args}")
 
 
-def test_a_run_on_embedded_data_makes_no_network_call(checkpoint: Path) -> None:
+def test_a_run_on_embedded_data_needs_no_network(checkpoint: Path) -> None:
     assert read_checkpoint(checkpoint)["global_step"] > 0
 
 
@@ -66,7 +66,7 @@ def test_a_malicious_pickle_is_refused(where: str, checkpoint: Path, tmp_path: P
     assert not trap.exists()
 
 
-def test_no_advice_to_run_what_is_in_a_file(
+def test_messages_do_not_advise_unsafe_loading(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trap, bad = tmp_path / "trap", tmp_path / "bad.ckpt"
@@ -74,14 +74,14 @@ def test_no_advice_to_run_what_is_in_a_file(
     config = str(checkpoint.parents[1] / "config.yaml")
     for argv in (["test", "--config", config, f"--ckpt_path={bad}"], ["classify", str(bad), "text"]):
         assert main(argv) == 2
-        said = capsys.readouterr().err
-        assert "holds more than tensors and plain values (Unsupported global: GLOBAL io.open" in said
-        assert "weights_only" not in said
+        printed = capsys.readouterr().err
+        assert "holds more than tensors and plain values (Unsupported global: GLOBAL io.open" in printed
+        assert "weights_only" not in printed
     assert not trap.exists()
 
 
 def test_no_settings_are_taken_from_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
-    # Lightning lets the hyper-parameters of a checkpoint replace the configuration
+    # Lightning lets the hyperparameters of a checkpoint replace the configuration
     other = tmp_path / "other.ckpt"
     settings = {"_class_path": "ImageClassification", "pooling": "max"}
     torch.save({**read_checkpoint(checkpoint), "hyper_parameters": settings}, other)
@@ -93,12 +93,12 @@ def test_no_settings_are_taken_from_a_checkpoint(checkpoint: Path, tmp_path: Pat
 def test_a_strategy_that_unpickles_checkpoints_is_refused(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Lightning's FSDP and model-parallel strategies read past the CheckpointIO, folders of shards too
+    # Lightning's FSDP and model-parallel strategies bypass the CheckpointIO, also for folders of shards
     config, more = str(checkpoint.parents[1] / "config.yaml"), tmp_path / "more.yaml"
     more.write_text("trainer: {strategy: {class_path: lightning.pytorch.strategies.ModelParallelStrategy}, devices: 1}")
     for place in (checkpoint, tmp_path):
         assert main(["test", f"--config={config}", f"--config={more}", f"--ckpt_path={place}"]) == 2
-        assert "ModelParallelStrategy reads checkpoints in a way of its own" in capsys.readouterr().err
+        assert "ModelParallelStrategy loads checkpoints without this program's checks" in capsys.readouterr().err
     for strategy_class in (FSDPStrategy, DeepSpeedStrategy):
         with pytest.raises(UsageError, match=r"may run code stored in them; use .*ddp or fsdp2"):
             refuse_unpickling(strategy_class.__new__(strategy_class))
@@ -106,7 +106,7 @@ def test_a_strategy_that_unpickles_checkpoints_is_refused(
 
 
 @pytest.mark.parametrize("key", ["_instantiator", "_class_path"])
-def test_hyper_parameters_that_name_code_run_nothing(key: str, checkpoint: Path, tmp_path: Path) -> None:
+def test_hyperparameters_that_name_code_are_ignored(key: str, checkpoint: Path, tmp_path: Path) -> None:
     # Lightning up to 2.6.5 imported and called what these name
     bad = tmp_path / "bad.ckpt"
     trap = tmp_path / "trap"
@@ -129,10 +129,10 @@ def test_hyper_parameters_that_name_code_run_nothing(key: str, checkpoint: Path,
     ],
     ids=lambda model_config: str(model_config)[:60],
 )
-def test_a_model_config_makes_tasks_only(model_config: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+def test_a_model_config_creates_tasks_only(model_config: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
     bad, trap = tmp_path / "bad.ckpt", tmp_path / "trap"
-    said = repr(model_config).replace("TRAP", str(trap))
-    torch.save({**read_checkpoint(checkpoint), "model_config": eval(said)}, bad)
+    config = json.loads(json.dumps(model_config).replace("TRAP", str(trap)))
+    torch.save({**read_checkpoint(checkpoint), "model_config": config}, bad)
     with pytest.raises(
         UsageError, match=r"model_config.* names '(os\.mkdir|subprocess\.Popen)', but a file may only name"
     ):
@@ -159,7 +159,7 @@ def test_a_configuration_runs_no_code(text: str, tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("address", ["https://example.org/a.ckpt", "s3://bucket/a.ckpt", "hf://a/b.ckpt"])
-def test_an_address_is_no_checkpoint(
+def test_a_url_is_not_a_checkpoint(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(socket.socket, "connect", _no_network)
@@ -171,7 +171,7 @@ def test_an_address_is_no_checkpoint(
 
 @pytest.fixture
 def published(checkpoint: Path, tmp_path: Path) -> Path:
-    """A folder that ``export`` wrote."""
+    """Folder written by ``export``."""
     pytest.importorskip("huggingface_hub", reason="needs the extra `export`")
     folder = tmp_path / "published"
     assert main(["export", str(checkpoint), str(folder)]) == 0
@@ -184,7 +184,7 @@ def load_published(name: str | Path, **options: Any) -> Any:
     return PublishedModel.from_pretrained(name, **options)
 
 
-def test_a_published_folder_there_and_back(checkpoint: Path, published: Path) -> None:
+def test_an_exported_folder_gives_the_same_model(checkpoint: Path, published: Path) -> None:
     task, model = load_task(checkpoint), load_published(published)
     assert type(model.task) is type(task)
     assert model.model_config == model.task.model_config == task.model_config
@@ -194,7 +194,7 @@ def test_a_published_folder_there_and_back(checkpoint: Path, published: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64, pickle.dumps({"a": 1})])
-def test_what_is_no_safetensors_file(content: bytes, published: Path) -> None:
+def test_invalid_safetensors_files_are_named(content: bytes, published: Path) -> None:
     (published / "model.safetensors").write_bytes(content)
     with pytest.raises(
         UsageError, match=r"model\.safetensors is no safetensors file that can be read: .+; export the model again"
@@ -203,7 +203,7 @@ def test_what_is_no_safetensors_file(content: bytes, published: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown", "other shape"])
-def test_published_weights_that_do_not_fit(change: str, published: Path) -> None:
+def test_exported_weights_of_another_model_are_named(change: str, published: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     path = published / "model.safetensors"
@@ -211,8 +211,8 @@ def test_published_weights_that_do_not_fit(change: str, published: Path) -> None
     if change == "unknown":
         weights["task.more"] = torch.zeros(2)
     else:
-        found = weights.pop("task.head.bias")
-        weights |= {"task.head.bias": torch.zeros(len(found) + 1)} if change == "other shape" else {}
+        bias = weights.pop("task.head.bias")
+        weights |= {"task.head.bias": torch.zeros(len(bias) + 1)} if change == "other shape" else {}
     save_file(weights, path)
     with pytest.raises(
         UsageError,
@@ -233,7 +233,7 @@ def test_published_weights_that_do_not_fit(change: str, published: Path) -> None
         ),
     ],
 )
-def test_folders_of_strangers_name_what_is_missing(config: str | None, words: str, published: Path) -> None:
+def test_folders_without_a_valid_config_are_refused(config: str | None, words: str, published: Path) -> None:
     path = published / "config.json"
     path.unlink()
     if config is not None:
@@ -243,13 +243,13 @@ def test_folders_of_strangers_name_what_is_missing(config: str | None, words: st
     assert not (published / "trap").exists()
 
 
-def test_a_folder_without_weights(published: Path) -> None:
+def test_a_folder_without_weights_is_refused(published: Path) -> None:
     (published / "model.safetensors").rename(published / "pytorch_model.bin")
     with pytest.raises(UsageError, match=r"has no model\.safetensors; give a folder that"):
         load_published(published)
 
 
-def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_names_that_are_neither_a_folder_nor_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub", reason="needs the extra `export`")
     monkeypatch.setattr(socket.socket, "connect", _no_network)
     address = "https://example.org/a"
@@ -265,15 +265,15 @@ def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "text", ["</script><script>alert(1)</script>", "<!--", "\u2028", "<img src=x onerror=y>", "&lt;"]
 )
-def test_texts_in_a_report_are_data(text: str) -> None:
+def test_text_in_a_report_is_escaped(text: str) -> None:
     embedded = embed({"words": [text]})
     assert not set("<>&\u2028\u2029") & set(embedded)
     assert json.loads(embedded)["words"] == [text]
 
 
 def test_a_checkpoint_holds_plain_values_only(checkpoint: Path) -> None:
-    """Everything in it passes the strict reader, whose list of allowed classes only torch itself has widened."""
-    assert {one.__module__.partition(".")[0] for one in torch.serialization.get_safe_globals()} <= {"torch"}
+    """A checkpoint loads with weights_only, and nothing but torch has extended the list of safe classes."""
+    assert {cls.__module__.partition(".")[0] for cls in torch.serialization.get_safe_globals()} <= {"torch"}
     for name in ("best", "last"):
-        found = torch.load(io.BytesIO((checkpoint.parent / f"{name}.ckpt").read_bytes()), weights_only=True)
-        assert "model_config" in found
+        content = torch.load(io.BytesIO((checkpoint.parent / f"{name}.ckpt").read_bytes()), weights_only=True)
+        assert "model_config" in content

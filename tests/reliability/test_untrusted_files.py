@@ -1,4 +1,4 @@
-"""Checkpoints, exported folders and run folders that name code: every command refuses them before it runs."""
+"""Checkpoints, exported folders and run folders that name code: every command refuses them before running it."""
 
 import io
 import json
@@ -14,7 +14,7 @@ import yaml
 
 from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.config.messages import one_line
+from fna_lightning.config.messages import parser_message
 from fna_lightning.errors import UsageError
 
 from helpers.interrupted import COMMON, TASKS, fit
@@ -31,7 +31,7 @@ PAYLOADS = {
         "class_path": "torch.fx.graph_module.reduce_graph_module",
         "init_args": {"body": {"_code": "open('PWNED', 'w')"}, "import_block": "open('PWNED', 'w')"},
     },
-    "text of YAML": "{class_path: os.system, init_args: {command: touch PWNED}}",
+    "YAML in a string": "{class_path: os.system, init_args: {command: touch PWNED}}",
     "file": "settings",
     "path of a module": "attacker_module.anything",
     "class": {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", "PWNED"]}},
@@ -41,7 +41,7 @@ PLACES = ("attention", "encoder", "embedding", "optimizer", "lr_scheduler")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of a text classifier."""
+    """Folder of a finished run of a text classifier."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FNA_RUN_DIR", "")
         return train_tiny(tmp_path_factory.mktemp("run"), "--trainer.callbacks=[]").parents[1]
@@ -49,15 +49,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of a translator."""
+    """Checkpoint of a translation model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FNA_RUN_DIR", "")
         return train_tiny_translation(tmp_path_factory.mktemp("translator"), "trainer.max_epochs=1")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An own working directory, with what some payloads need in it."""
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory with the files that some payloads need."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FNA_RUN_DIR", "")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -68,7 +68,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def poisoned_checkpoint(good: Path, payload: Any, *place: str) -> Path:
-    """Return a copy of a checkpoint with a payload in its model_config."""
+    """Write a copy of a checkpoint with a payload in its model_config, and return its path."""
     checkpoint = read_checkpoint(good)
     _put(checkpoint["model_config"]["init_args"], payload, place)
     torch.save(checkpoint, "bad.ckpt")
@@ -76,8 +76,8 @@ def poisoned_checkpoint(good: Path, payload: Any, *place: str) -> Path:
 
 
 def poisoned_run(good: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """Return a copy of a run folder with another configuration."""
-    folder = Path("theirs") / "version_0"
+    """Return a copy of a run folder with a changed configuration."""
+    folder = Path("untrusted") / "version_0"
     shutil.copytree(good, folder)
     settings = yaml.safe_load((good / "config.yaml").read_text())
     change(settings)
@@ -92,7 +92,7 @@ def _put(tree: dict[str, Any], payload: Any, place: tuple[str, ...]) -> None:
 
 
 def refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the one sentence with which a command is refused."""
+    """Run a command that must be refused, and return its error message."""
     capsys.readouterr()
     assert main(argv) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("resuming ")]
@@ -101,7 +101,7 @@ def refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def test_six_commands(
+def test_every_command_that_reads_a_model(
     run: Path, translator: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def attack(settings: dict[str, Any]) -> None:
@@ -120,12 +120,12 @@ def test_six_commands(
     folder = poisoned_run(run, attack)
     best = f"--ckpt_path={folder / 'checkpoints' / 'best.ckpt'}"
     for argv in (["resume", str(folder)], ["test", "--config", str(folder / "config.yaml"), best]):
-        sentence = refused(argv, capsys)
-        assert "config.yaml: model.init_args.optimizer names 'os.system', but" in sentence
-        assert sentence.endswith("add --trust if you know who wrote the file")
+        message = refused(argv, capsys)
+        assert "config.yaml: model.init_args.optimizer names 'os.system', but" in message
+        assert message.endswith("add --trust if you know who wrote the file")
 
 
-def test_an_exported_folder(run: Path, here: Path) -> None:
+def test_an_exported_folder(run: Path) -> None:
     pytest.importorskip("huggingface_hub", reason="needs the extra `export`")
     from fna_lightning.integrations.hub import PublishedModel
 
@@ -142,7 +142,7 @@ def test_an_exported_folder(run: Path, here: Path) -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("place", PLACES)
-def test_a_recipe_calls_nothing(place: str, payload: str, run: Path) -> None:
+def test_a_model_config_runs_no_payload(place: str, payload: str, run: Path) -> None:
     bad = poisoned_checkpoint(run / "checkpoints" / "best.ckpt", PAYLOADS[payload], place)
     with pytest.raises(UsageError, match=rf"model_config\.init_args\.{place}"):
         load_task(bad)
@@ -155,7 +155,7 @@ def test_a_recipe_calls_nothing(place: str, payload: str, run: Path) -> None:
     ("schedule", "parameter"),
     [("LambdaLR", "lr_lambda"), ("MultiplicativeLR", "lr_lambda"), ("CyclicLR", "scale_fn")],
 )
-def test_a_schedule_takes_no_function(schedule: str, parameter: str, payload: Any, run: Path) -> None:
+def test_a_schedule_cannot_name_a_function(schedule: str, parameter: str, payload: Any, run: Path) -> None:
     spec = {"class_path": f"torch.optim.lr_scheduler.{schedule}", "init_args": {parameter: payload}}
     bad = poisoned_checkpoint(run / "checkpoints" / "best.ckpt", spec, "lr_scheduler")
     with pytest.raises(UsageError, match=rf"model_config\.init_args\.lr_scheduler\.init_args\.{parameter} names"):
@@ -171,7 +171,7 @@ def test_a_schedule_takes_no_function(schedule: str, parameter: str, payload: An
         {"encoder.class_path": "os.system", "encoder.init_args.command": "touch PWNED"},
     ],
 )
-def test_a_key_with_dots_reaches_nowhere(change: dict[str, Any], run: Path) -> None:
+def test_a_key_with_dots_is_refused(change: dict[str, Any], run: Path) -> None:
     checkpoint = read_checkpoint(run / "checkpoints" / "best.ckpt")
     arguments = checkpoint["model_config"]["init_args"]
     (place,) = {key.partition(".")[0] for key in change}
@@ -183,7 +183,7 @@ def test_a_key_with_dots_reaches_nowhere(change: dict[str, Any], run: Path) -> N
     assert not Path("PWNED").exists()
 
 
-def test_extra_arguments_call_nothing(run: Path) -> None:
+def test_payloads_in_dict_kwargs_are_refused(run: Path) -> None:
     checkpoint = read_checkpoint(run / "checkpoints" / "best.ckpt")
     del checkpoint["model_config"]["init_args"]["encoder"]
     checkpoint["model_config"]["dict_kwargs"] = {"encoder": SYSTEM}
@@ -193,7 +193,7 @@ def test_extra_arguments_call_nothing(run: Path) -> None:
     assert not Path("PWNED").exists()
 
 
-def test_a_recipe_holds_plain_values(run: Path) -> None:
+def test_a_model_config_holds_plain_values_only(run: Path) -> None:
     for value, reason in ((torch.ones(2), "is a Tensor, but only plain values"), ({1, 2}, "is a set, but only")):
         bad = poisoned_checkpoint(run / "checkpoints" / "best.ckpt", value, "pooling")
         with pytest.raises(UsageError, match=rf"model_config\.init_args\.pooling {reason}"):
@@ -223,15 +223,15 @@ def test_a_recipe_holds_plain_values(run: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["resume", "fit", "validate", "test", "predict"])
-def test_a_trainer_of_a_run_folder(
+def test_payloads_in_the_trainer_settings(
     verb: str, section: str, value: Any, words: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = poisoned_run(run, lambda settings: settings["trainer"].update({section: value}))
     config = f"--config={folder / 'config.yaml'}"
     argv = ["resume", str(folder)] if verb == "resume" else [verb, config]
-    sentence = refused(argv, capsys)
-    assert f"config.yaml: trainer.{section}" in sentence
-    assert words in sentence
+    message = refused(argv, capsys)
+    assert f"config.yaml: trainer.{section}" in message
+    assert words in message
     assert "attacker_module" not in sys.modules
 
 
@@ -249,15 +249,15 @@ def test_a_trainer_of_a_run_folder(
         ("trainer.callbacks", [SYSTEM], "the key 'trainer.callbacks' is not one of trainer, "),
     ],
 )
-def test_other_parts_of_a_run_folder(
+def test_payloads_in_other_sections(
     key: str, value: Any, words: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = poisoned_run(run, lambda settings: settings.update({key: value}))
     assert words in refused(["resume", str(folder)], capsys)
 
 
-def test_a_file_in_the_working_directory_is_no_setting(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # a text where a class is expected may be the name of a file of settings; every saved run says `strategy: auto`
+def test_a_file_in_the_working_directory_is_not_read_as_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # where a class is expected, jsonargparse reads a string as a file name; every saved run has `accelerator: auto`
     shutil.copy("settings", "auto")
     assert "trainer.accelerator names 'auto', but" in refused(["resume", str(run)], capsys)
 
@@ -266,12 +266,12 @@ def test_a_file_in_the_working_directory_is_no_setting(run: Path, capsys: pytest
     "form",
     ["--config FILE", "--config=FILE", "--conf FILE", "--conf=FILE", "-c FILE", "-cFILE", "second", "link", "capitals"],
 )
-def test_however_it_is_named(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_way_to_name_the_file(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = poisoned_run(run, lambda settings: settings["model"]["init_args"].update(encoder=SYSTEM))
     file = folder / "config.yaml"
     if form == "link":
-        Path("mine.yaml").symlink_to(file)
-        form, file = "--config FILE", Path("mine.yaml")
+        Path("link.yaml").symlink_to(file)
+        form, file = "--config FILE", Path("link.yaml")
     if form == "capitals":
         form, file = "--config FILE", file.rename(folder / "Config.YAML")
     words = form.replace("FILE", str(file)).split()
@@ -280,20 +280,20 @@ def test_however_it_is_named(form: str, run: Path, capsys: pytest.CaptureFixture
     assert "model.init_args.encoder names 'os.system', but" in refused(["fit", *words], capsys)
 
 
-def test_a_report_of_a_mistake_imports_nothing() -> None:
-    # a report quotes values of the file, and these may look like a report
+def test_an_error_message_imports_nothing() -> None:
+    # a report of jsonargparse quotes values of the file, which may look like a report
     report = "Problem with given class_path 'attacker_module.Anything':\n  Option 'a' is not accepted"
-    assert one_line(report) == "Option 'a' is not accepted"
+    assert parser_message(report) == "Option 'a' is not accepted"
     assert "attacker_module" not in sys.modules
 
 
-def test_the_data_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_payloads_in_the_data_section(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = poisoned_run(run, lambda settings: settings.update(data=SYSTEM))
     argv = ["analyze", str(folder / "checkpoints" / "best.ckpt"), "--split", "val", "--count", "2"]
     assert "config.yaml: data names 'os.system', but" in refused(argv, capsys)
 
 
-def test_a_loaded_task_keeps_its_recipe_and_builds_no_optimiser(run: Path) -> None:
+def test_a_loaded_task_keeps_its_model_config_and_builds_no_optimizer(run: Path) -> None:
     best = run / "checkpoints" / "best.ckpt"
     checkpoint = read_checkpoint(best)
     checkpoint["model_config"]["init_args"]["optimizer"] = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}}
@@ -304,7 +304,7 @@ def test_a_loaded_task_keeps_its_recipe_and_builds_no_optimiser(run: Path) -> No
     assert type(optimizer) is torch.optim.Adam
 
 
-MINE = """
+USER_MODULE = """
 from pathlib import Path
 
 from fna_lightning.attention import Attention
@@ -323,14 +323,14 @@ def my_encoder(attention: Attention) -> Encoder:
 
 
 @pytest.fixture
-def mine(run: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run folder whose configuration names a class and a function of its author."""
+def user_run(run: Path, working_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run folder whose configuration names a class and a function of the user."""
 
     def change(settings: dict[str, Any]) -> None:
         settings["data"]["class_path"] = "my_own_module.MyData"
         settings["model"]["init_args"]["encoder"] = "my_own_module.my_encoder"
 
-    (here / "my_own_module.py").write_text(MINE)
+    (working_directory / "my_own_module.py").write_text(USER_MODULE)
     monkeypatch.delitem(sys.modules, "my_own_module", raising=False)
     folder = poisoned_run(run, change)
     shutil.rmtree(folder / "checkpoints")
@@ -346,21 +346,21 @@ def mine(run: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=" ".join,
 )
-def test_trust_lifts_the_list(argv: list[str], mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word.replace("RUN", str(mine)) for word in argv]
+def test_trust_allows_any_class(argv: list[str], user_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word.replace("RUN", str(user_run)) for word in argv]
     assert "names 'my_own_module." in refused([word for word in words if word != "--trust"], capsys)
     assert "my_own_module" not in sys.modules
     assert main(words) == 0
-    assert "--trust: theirs/version_0/config.yaml may run any code it names" in capsys.readouterr().err
+    assert "--trust: untrusted/version_0/config.yaml may run any code it names" in capsys.readouterr().err
     assert Path("built").exists()
 
 
-def test_a_configuration_of_another_name_is_its_authors(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (mine / "config.yaml").rename("mine.yaml")
-    assert main(["fit", "--config=mine.yaml", "--trainer.default_root_dir=out"]) == 0
+def test_a_configuration_with_another_name_is_trusted(user_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (user_run / "config.yaml").rename("user.yaml")
+    assert main(["fit", "--config=user.yaml", "--trainer.default_root_dir=out"]) == 0
     assert Path("built").exists()
     assert "--trust" not in capsys.readouterr().err
-    (checkpoint,) = Path("out").glob("mine/version_*/checkpoints/best.ckpt")
+    (checkpoint,) = Path("out").glob("user/version_*/checkpoints/best.ckpt")
     Path("built").unlink()
     with pytest.raises(UsageError, match=r"model_config\.init_args\.encoder names 'my_own_module\.my_encoder'"):
         load_task(checkpoint)
@@ -369,8 +369,10 @@ def test_a_configuration_of_another_name_is_its_authors(mine: Path, capsys: pyte
     assert Path("built").exists()
 
 
-def test_a_setting_of_the_command_line_is_the_users(run: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "my_own_module.py").write_text(MINE)
+def test_a_setting_on_the_command_line_is_trusted(
+    run: Path, working_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (working_directory / "my_own_module.py").write_text(USER_MODULE)
     sys.modules.pop("my_own_module", None)
     config = f"--config={run / 'config.yaml'}"
     more = ["--model.encoder=my_own_module.my_encoder", "--trainer.default_root_dir=out", "--trainer.max_epochs=1"]
@@ -378,15 +380,15 @@ def test_a_setting_of_the_command_line_is_the_users(run: Path, here: Path, capsy
     assert Path("built").exists()
 
 
-def test_a_sweep_tests_what_it_has_trained(mine: Path) -> None:
-    (mine / "config.yaml").rename("mine.yaml")
-    assert main(["sweep", "--config=mine.yaml", "--set=trainer.max_epochs=1", "--out=grid"]) == 0
+def test_a_sweep_tests_the_models_that_it_trained(user_run: Path) -> None:
+    (user_run / "config.yaml").rename("user.yaml")
+    assert main(["sweep", "--config=user.yaml", "--set=trainer.max_epochs=1", "--out=grid"]) == 0
     (results,) = Path("grid").glob("*/seed_0/results.json")
     assert "test" in json.loads(results.read_text())
 
 
-def test_a_checkpoint_cannot_have_other_files_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning removes the checkpoint that was best before, by the path that the state of its callback names."""
+def test_a_checkpoint_cannot_delete_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning deletes the previous best checkpoint by the path in the state of its callback."""
     place, folder = tmp_path / "place", tmp_path / "run/version_0"
     (place / "valuable").mkdir(parents=True)
     (place / "valuable/thesis.tex").write_text("years of work")

@@ -1,4 +1,4 @@
-"""Files are written under names nobody can foresee, never through a link, and leave nothing behind."""
+"""Atomic writing: unpredictable temporary names, no symbolic links followed, no temporary files left behind."""
 
 import json
 import os
@@ -17,19 +17,19 @@ from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.translation.scores import Report
 from fna_lightning.training.csv_logger import MetricsCSVLogger
-from fna_lightning.utils import files as atomic_file
+from fna_lightning.utils import files
 from fna_lightning.utils.files import atomic_write, remove_leftovers, write_text
 
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file outside the run folder that must keep its contents."""
+    """A file outside the run folder that must not change."""
     path = tmp_path / "victim"
     path.write_text("precious")
     return path
 
 
-def test_a_planted_link_does_not_redirect_a_checkpoint(tmp_path: Path, victim: Path) -> None:
+def test_a_symbolic_link_does_not_redirect_a_checkpoint(tmp_path: Path, victim: Path) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / ".last.ckpt.part").symlink_to(victim)
@@ -39,8 +39,8 @@ def test_a_planted_link_does_not_redirect_a_checkpoint(tmp_path: Path, victim: P
 
 
 def test_a_guessed_temporary_name_is_not_opened(tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic_file.secrets, "token_hex", lambda size: "0" * 2 * size)
-    name = f".file.{atomic_file._process_key()}-{os.getpid()}-{'0' * 16}.part"
+    monkeypatch.setattr(files.secrets, "token_hex", lambda size: "0" * 2 * size)
+    name = f".file.{files._process_key()}-{os.getpid()}-{'0' * 16}.part"
     (tmp_path / name).symlink_to(victim)
     with pytest.raises(UsageError, match="cannot write"):
         write_text(tmp_path / "file", "other")
@@ -52,7 +52,7 @@ def test_two_writers_do_not_share_a_temporary_file(tmp_path: Path) -> None:
 
     def write(file: Any) -> None:
         file.write(b"outer, first half; ")
-        # another process writes the same file meanwhile
+        # another process writes the same file at the same time
         code = (
             "import sys, pathlib; from fna_lightning.utils.files import atomic_write\n"
             "atomic_write(pathlib.Path(sys.argv[1]), lambda file: file.write(b'inner'))"
@@ -67,12 +67,12 @@ def test_two_writers_do_not_share_a_temporary_file(tmp_path: Path) -> None:
 
 
 def leftover(folder: Path, pid: int, name: str = "last.ckpt", key: str | None = None) -> Path:
-    path = folder / f".{name}.{key or atomic_file._process_key()}-{pid}-{'ab' * 8}.part"
+    path = folder / f".{name}.{key or files._process_key()}-{pid}-{'ab' * 8}.part"
     path.write_bytes(b"half")
     return path
 
 
-def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     killed, own = leftover(tmp_path, ended.pid), leftover(tmp_path, os.getpid())
@@ -84,13 +84,13 @@ def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     assert running.exists()
     assert elsewhere.exists()
     assert other.exists()
-    hour_ago = time.time() - 2 * atomic_file.ABANDONED
+    hour_ago = time.time() - 2 * files.ABANDONED
     os.utime(elsewhere, (hour_ago, hour_ago))
     remove_leftovers(tmp_path / "last.ckpt")
     assert not elsewhere.exists()
 
 
-def test_only_regular_files_are_taken_for_leftovers(tmp_path: Path, victim: Path) -> None:
+def test_only_regular_files_are_removed(tmp_path: Path, victim: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     link = leftover(tmp_path, ended.pid)
@@ -100,14 +100,14 @@ def test_only_regular_files_are_taken_for_leftovers(tmp_path: Path, victim: Path
     assert victim.read_text() == "precious"
 
 
-def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
+def test_the_next_writer_removes_the_file_of_a_killed_one(tmp_path: Path) -> None:
     code = (
         "import sys, os, pathlib; from fna_lightning.utils.files import atomic_write\n"
         "atomic_write(pathlib.Path(sys.argv[1]), lambda file: (file.write(b'half'), os.kill(os.getpid(), 9)))"
     )
     for _ in range(2):
         assert subprocess.run([sys.executable, "-c", code, tmp_path / "file"]).returncode == -9
-        # the second one removed what the first had left
+        # the second process removed the file of the first
         assert len(list(tmp_path.iterdir())) == 1
     write_text(tmp_path / "file", "whole")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
@@ -126,8 +126,8 @@ def metrics(folder: Path) -> None:
 def predictions(folder: Path) -> None:
     (folder / "predictions.csv").symlink_to(folder.parent / "victim")
     trainer: Any = SimpleNamespace(world_size=1, datamodule=None)
-    found = [{"label": torch.tensor([0, 1])}]
-    PredictionWriter(str(folder)).write_on_epoch_end(trainer, None, found, [[[0, 1]]])  # type: ignore[arg-type]
+    batches = [{"label": torch.tensor([0, 1])}]
+    PredictionWriter(str(folder)).write_on_epoch_end(trainer, None, batches, [[[0, 1]]])  # type: ignore[arg-type]
 
 
 def scores(folder: Path) -> None:
@@ -146,7 +146,7 @@ def figure(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [metrics, predictions, scores, figure], ids=lambda write: write.__name__)
-def test_a_link_in_a_run_folder_redirects_nothing(write: Any, tmp_path: Path, victim: Path) -> None:
+def test_a_link_in_a_run_folder_is_not_followed(write: Any, tmp_path: Path, victim: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     try:
@@ -157,7 +157,7 @@ def test_a_link_in_a_run_folder_redirects_nothing(write: Any, tmp_path: Path, vi
 
 
 def test_rows_are_not_appended_to_a_deleted_run(tmp_path: Path) -> None:
-    """Its metrics.csv would have no header, although a checkpoint made the folder again."""
+    """Otherwise metrics.csv would have no header after a checkpoint has created the folder again."""
     folder = tmp_path / "run"
     folder.mkdir()
     log = MetricsCSVLogger(folder)
@@ -170,6 +170,6 @@ def test_rows_are_not_appended_to_a_deleted_run(tmp_path: Path) -> None:
     assert not (folder / "metrics.csv").exists()
 
 
-def test_a_text_that_is_no_unicode_is_written(tmp_path: Path) -> None:
+def test_text_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
     write_text(tmp_path / "file", json.dumps({"a": 1}) + os.fsdecode(b"\xff"))
     assert (tmp_path / "file").read_text() == '{"a": 1}\\udcff'

@@ -1,4 +1,4 @@
-"""Mixed precision: every shipped family trains in it, and its gradients are those of float32 up to rounding."""
+"""Mixed precision: every shipped family trains, and its gradients equal those of float32 up to rounding."""
 
 import math
 
@@ -22,7 +22,7 @@ from helpers.tiny_translation import train_tiny_translation
 pytestmark = pytest.mark.usefixtures("shipped_environment")
 
 CONFIGS = list(shipped_configs())
-# one of each family
+# one configuration per family
 FITTED = [config for config in CONFIGS if config.endswith("_fna.yaml")]
 SMALL = {
     "multi30k": ["model.network.dim=64", "model.network.depth=2", "model.network.ffn_dim=64"],
@@ -34,9 +34,9 @@ SMALL = {
 LEARNED = ["reviews_fna.yaml", "digits_fna.yaml", "numbers_fna.yaml", "imdb_sphere_fna.yaml"]
 # largest |g - g32| / |g32| over all parameters; bfloat16 rounds every product to 8 bits, float16 to 11
 TOLERANCE = {torch.bfloat16: 0.1, torch.float16: 0.03}
-# of the float32 loss
+# relative to the float32 loss
 LOSS_TOLERANCE = {torch.bfloat16: 5e-3, torch.float16: 1e-3}
-# small float16 gradients are kept by scaling the loss, as torch.amp.GradScaler does
+# scaling the loss keeps small float16 gradients from underflow, as torch.amp.GradScaler does
 SCALE = 1024.0
 
 
@@ -45,7 +45,7 @@ def small(config: str) -> list[str]:
 
 
 def loss_and_gradient(task: Task, batch: object, dtype: torch.dtype | None) -> tuple[float, Tensor]:
-    """Return the loss of a batch and all gradients in one vector, by autocast to ``dtype`` or in float32."""
+    """Return the loss of a batch and all gradients in one vector, with autocast to ``dtype`` or in float32."""
     task.zero_grad()
     # images are augmented at random
     torch.manual_seed(0)
@@ -59,12 +59,12 @@ def loss_and_gradient(task: Task, batch: object, dtype: torch.dtype | None) -> t
 
 
 def assert_close_to_float32(config: str, overrides: list[str]) -> None:
-    made = build(config, overrides)
-    made.data.prepare_data()
-    made.data.setup("fit")
-    batch = next(iter(made.data.train_dataloader()))
-    # without dropout, whose pattern depends on the number type
-    task = made.task.eval()
+    experiment = build(config, overrides)
+    experiment.data.prepare_data()
+    experiment.data.setup("fit")
+    batch = next(iter(experiment.data.train_dataloader()))
+    # without dropout, whose pattern depends on the dtype
+    task = experiment.task.eval()
     loss, gradient = loss_and_gradient(task, batch, None)
     for dtype, tolerance in TOLERANCE.items():
         rounded_loss, rounded = loss_and_gradient(task, batch, dtype)
@@ -75,7 +75,7 @@ def assert_close_to_float32(config: str, overrides: list[str]) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_gradients_are_those_of_float32(config) -> None:
+def test_gradients_equal_those_of_float32(config) -> None:
     assert_close_to_float32(config, small(config))
 
 
@@ -86,13 +86,13 @@ def test_gradients_with_learned_alpha_and_kappa(config) -> None:
 
 @pytest.mark.parametrize("kernel", ["reference", "chunked"])
 @pytest.mark.parametrize("config", ["digits_fna.yaml", "digits_dp.yaml", "numbers_fna.yaml"])
-def test_gradients_with_the_kernels_in_python(config, kernel) -> None:
+def test_gradients_of_the_python_kernels(config, kernel) -> None:
     assert_close_to_float32(config, [*small(config), f"model.attention.kernel={kernel}"])
 
 
 @pytest.mark.parametrize("kernel", ["cpu", "sdpa", "chunked", "reference"])
-def test_one_head_without_a_map_of_its_queries(kernel) -> None:
-    """Queries that no linear map has rounded meet keys and values that one has."""
+def test_one_head_without_a_query_projection(kernel) -> None:
+    """Queries stay float32, while linear layers round keys and values to bfloat16."""
     torch.manual_seed(0)
     layer = MultiheadAttention(16, 1, Fractional(2.0, kernel=kernel), OrthogonalProjection)
     x = torch.randn(2, 9, 16)
@@ -115,16 +115,16 @@ def test_it_trains_in_bf16_mixed(config) -> None:
 @pytest.mark.parametrize("clip", [0.0, 1e-3])
 @pytest.mark.parametrize("config", ["digits_fna.yaml", "reviews_fna.yaml", "numbers_fna.yaml"])
 def test_it_trains_in_float16_with_a_scaled_loss(config, clip) -> None:
-    """What 16-mixed is on a GPU; Lightning runs it on a processor if it is given the plugin itself."""
-    made = build(config, small(config))
-    seen: list[tuple[float, float]] = []
+    """The 16-mixed of GPUs; on a CPU, Lightning uses it only if the plugin is passed explicitly."""
+    experiment = build(config, small(config))
+    norms_and_losses: list[tuple[float, float]] = []
 
-    class Watch(L.Callback):
+    class Recorder(L.Callback):
         def on_before_zero_grad(self, trainer, task, optimizer) -> None:
             grads = [p.grad for p in task.parameters() if p.grad is not None]
             if grads:
                 total = torch.stack([grad.norm() for grad in grads]).norm().item()
-                seen.append((total, float(trainer.callback_metrics["train/loss_step"])))
+                norms_and_losses.append((total, float(trainer.callback_metrics["train/loss_step"])))
 
     plugin = MixedPrecision("16-mixed", "cpu", GradScaler("cpu", init_scale=SCALE))
     quiet = {
@@ -134,21 +134,21 @@ def test_it_trains_in_float16_with_a_scaled_loss(config, clip) -> None:
         "enable_model_summary": False,
     }
     trainer = L.Trainer(
-        accelerator="cpu", plugins=[plugin], max_steps=3, gradient_clip_val=clip, callbacks=[Watch()], **quiet
+        accelerator="cpu", plugins=[plugin], max_steps=3, gradient_clip_val=clip, callbacks=[Recorder()], **quiet
     )
-    before = torch.cat([p.detach().flatten() for p in made.task.parameters()])
-    trainer.fit(made.task, made.data)
-    after = torch.cat([p.detach().flatten() for p in made.task.parameters()])
-    assert seen
-    assert all(math.isfinite(norm) and math.isfinite(loss) for norm, loss in seen)
+    before = torch.cat([p.detach().flatten() for p in experiment.task.parameters()])
+    trainer.fit(experiment.task, experiment.data)
+    after = torch.cat([p.detach().flatten() for p in experiment.task.parameters()])
+    assert norms_and_losses
+    assert all(math.isfinite(norm) and math.isfinite(loss) for norm, loss in norms_and_losses)
     assert after.isfinite().all()
     assert not torch.equal(before, after)
     if clip:
-        assert all(norm <= clip * (1.0 + 1e-4) for norm, _ in seen)
+        assert all(norm <= clip * (1.0 + 1e-4) for norm, _ in norms_and_losses)
 
 
 def test_16_mixed_on_the_cpu_is_bf16_mixed() -> None:
-    # Lightning has no loss scaling there, and says so
+    # Lightning has no loss scaling on the CPU, and warns about it
     overrides = ["--trainer.precision=16-mixed", "--trainer.fast_dev_run=2", "--trainer.accelerator=cpu"]
     with pytest.warns(UserWarning, match="Using `precision='bf16-mixed'` instead"):
         assert main(["fit", "--config", "digits_fna.yaml", *overrides]) == 0

@@ -1,4 +1,4 @@
-"""One run, one owner: a run that a process trains is refused to others, and no lock outlives its process."""
+"""Run locks: only one process trains in a run folder, and a lock ends with its process."""
 
 import errno
 import fcntl
@@ -22,13 +22,13 @@ RUN = [*TASKS["text"], *COMMON, "--trainer.max_epochs=2"]
 
 
 @pytest.fixture(autouse=True)
-def _no_lock_is_left() -> object:
+def _release_all_locks() -> object:
     yield
     release_runs(set())
 
 
 def blocked_fit(folder: Path, arguments: list[str], reached: Path) -> int:
-    """Train in ``folder`` and stay in the fifteenth step until the end of the process."""
+    """Train in ``folder`` and block in the fifteenth step."""
     original, calls = Task.training_step, []
 
     def step(self: Task, *args: object) -> object:
@@ -43,12 +43,12 @@ def blocked_fit(folder: Path, arguments: list[str], reached: Path) -> int:
     return main(["fit", *arguments])
 
 
-def test_a_live_run_is_refused_and_a_killed_one_is_resumed(
+def test_a_running_run_is_locked_and_a_killed_run_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, reached = tmp_path / "run/version_0", tmp_path / "reached"
     folder.mkdir(parents=True)
-    # worker processes are forked with the lock held and outlive a killed parent by seconds
+    # worker processes inherit the lock and outlive a killed parent by seconds
     arguments = [*RUN, "--data.num_workers=1"]
     live = start(lambda: blocked_fit(folder, arguments, reached), tmp_path / "log.txt")
     try:
@@ -62,7 +62,7 @@ def test_a_live_run_is_refused_and_a_killed_one_is_resumed(
             "and run again"
         )
         assert {path: path.read_bytes() for path in before} == before
-        # a new run that is told to write there is refused as well
+        # a new run in the same folder is refused, too
         monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
         assert main(["fit", *arguments]) == 2
         assert "is being trained by process" in capsys.readouterr().err
@@ -77,7 +77,7 @@ def test_a_live_run_is_refused_and_a_killed_one_is_resumed(
 
 
 def slow_resume(folder: Path, refused: Path) -> int:
-    """Resume a run and wait in its first step until the other process has been refused."""
+    """Resume a run and wait in its first step until the other process is refused."""
     original = Task.training_step
 
     def step(self: Task, *args: object) -> object:
@@ -94,7 +94,7 @@ def slow_resume(folder: Path, refused: Path) -> int:
     return code
 
 
-def test_of_two_resumes_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_concurrent_resumes_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run/version_0"
     assert fit(folder, monkeypatch, [*RUN, "--trainer.max_epochs=1"]) == 0
     monkeypatch.delenv(RUN_DIR_VARIABLE)
@@ -108,7 +108,7 @@ def test_of_two_resumes_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_same_run(folder, tmp_path / "whole/version_0")
 
 
-def test_a_lock_file_that_is_a_link_harms_nothing(tmp_path: Path) -> None:
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     victim, run = tmp_path / "victim", tmp_path / "run"
     victim.write_text("precious")
     run.mkdir()
@@ -126,9 +126,9 @@ def test_a_lock_file_that_is_a_link_harms_nothing(tmp_path: Path) -> None:
     assert victim.read_text() == "precious"
 
 
-def test_the_lock_ends_with_the_run(tmp_path: Path) -> None:
+def test_the_lock_is_released_after_the_run(tmp_path: Path) -> None:
     with own_run_folder(tmp_path):
-        # once more in the same process, as `resume` and the training it starts do
+        # nested in the same process, as `resume` and the training that it starts
         with own_run_folder(tmp_path):
             hold_run(tmp_path)
         code = ended(start(lambda: _refused(tmp_path), tmp_path / "log.txt"), 30)
@@ -144,7 +144,7 @@ def _refused(folder: Path) -> int:
     return 0
 
 
-def test_other_ranks_need_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ranks_take_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = start(lambda: hold_run(tmp_path) or (tmp_path / "held").touch() or time.sleep(600) or 0, tmp_path / "log")
     try:
         wait_for(tmp_path / "held", child)
@@ -159,7 +159,7 @@ def test_other_ranks_need_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         os.waitpid(child, 0)
 
 
-def test_a_file_system_without_locks_is_named(
+def test_a_file_system_without_locks_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def flock(handle: object, operation: int) -> None:
@@ -170,12 +170,11 @@ def test_a_file_system_without_locks_is_named(
         hold_run(tmp_path)
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning == (
-        f"the file system of {tmp_path} has no file locks, so nothing keeps two processes from writing to it at the "
-        "same time"
+        f"the file system of {tmp_path} has no file locks; make sure that only one process writes to it at a time"
     )
 
 
-def test_results_of_two_processes_are_both_kept(tmp_path: Path) -> None:
+def test_concurrent_writers_keep_all_results(tmp_path: Path) -> None:
     def write(number: int) -> int:
         for count in range(40):
             write_results(tmp_path, {f"{number}-{count}": count})

@@ -1,4 +1,4 @@
-"""Names from outside in model cards, Markdown tables and CSV are texts there, not HTML, marks or formulas."""
+"""Untrusted names in model cards, Markdown tables and CSV files stay text: no HTML, markup or formulas."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ EVIL = (
 
 
 @pytest.mark.parametrize("name", EVIL)
-def test_a_model_card_shows_names_as_texts(name: str) -> None:
+def test_a_model_card_escapes_names(name: str) -> None:
     attention = {"class_path": name, "init_args": {"alpha": name}}
     model_config = {"class_path": f"tasks.{name.replace('.', '')}", "init_args": {"attention": attention}}
     results = {
@@ -45,28 +45,28 @@ def test_a_model_card_shows_names_as_texts(name: str) -> None:
     assert yaml.safe_load(front)["license"] == "apache-2.0"
     assert "| test/accuracy | 0.7500 |" in body
     assert "forged" not in body
-    ours, _, rest = body.partition("## Results")
+    introduction, _, rest = body.partition("## Results")
     assert not re.search(r"<(?!/?https)", rest)
     assert not re.search(r"(?<!\\)\[[^\]]*\]\(", rest)
     assert not re.search(r"(?<!\\)`", rest)
     assert "://" not in rest
     assert "---\n" not in rest.replace("|---|---|\n", "")
     assert "\u202e" not in card
-    assert "<" not in ours
-    # every line of the table has its two cells, whatever a name holds
+    assert "<" not in introduction
+    # every row of the table has two cells, whatever a name contains
     table = [line for line in rest.splitlines() if line.startswith("|")]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in table)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", ["x"]])
-def test_a_model_card_of_forged_results(wrong: Any) -> None:
+def test_a_model_card_without_valid_results(wrong: Any) -> None:
     about = {"config": None, "results": wrong, "deviations": wrong if not isinstance(wrong, list) else None}
     assert "The run recorded none." in model_card({"class_path": "a.Task", "init_args": wrong}, about, 1)
     inner = {"results": {"fit": wrong, "run": wrong, "test": {"metrics": wrong}}}
     assert "The run recorded none." in model_card({"class_path": "a.Task"}, inner, 1)
 
 
-def test_ordinary_names_stay_readable() -> None:
+def test_ordinary_names_are_not_escaped() -> None:
     assert markdown_text("imdb_fna alpha=1.2 (test/accuracy)") == "imdb_fna alpha=1.2 (test/accuracy)"
 
 
@@ -80,17 +80,17 @@ def test_markdown_is_one_line_without_html(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "  =1", "\uff1d1"])
-def test_formulas_are_texts(text: str) -> None:
+def test_formulas_get_an_apostrophe(text: str) -> None:
     (row,) = csv.reader(io.StringIO(csv_text([[text, "x"]]), newline=""))
     assert row == [f"'{text}", "x"]
 
 
 @pytest.mark.parametrize("value", [-1, -0.5, 1e-9, "-1", "-1e-5", "+3", "-inf", "a=b", "", None, "cat, dog"])
-def test_numbers_and_other_texts_stay(value: Any) -> None:
+def test_numbers_and_other_text_are_unchanged(value: Any) -> None:
     assert csv_cell(value) is value
 
 
-def test_a_comparison_shows_names_as_texts() -> None:
+def test_a_comparison_escapes_names() -> None:
     scores = {
         "metrics": {"bleu": 1.0},
         "signatures": {"<b>": "a`<b>`"},

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from fna_lightning.attention import DotProduct
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, first_line
 from fna_lightning.integrations.hf.layers import interface_layers, put_site, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
 
@@ -76,7 +76,7 @@ def open_reader(name: str) -> tuple[Reader, TokenizerCodec, Path]:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"hf:{name} cannot be opened: {_first_line(error)}; give a folder that model.save_pretrained and "
+            f"hf:{name} cannot be opened: {first_line(error)}; give a folder that model.save_pretrained and "
             "tokenizer.save_pretrained wrote"
         ) from error
     kind = getattr(transformers, (config.architectures or [""])[0], None)
@@ -105,7 +105,3 @@ def _class_names(model: PreTrainedModel, tokenizer: Any) -> Sequence[str]:
     if answers == 1:
         return NO_CLASSES
     return [repr(tokenizer.decode([number])) for number in range(answers)]
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

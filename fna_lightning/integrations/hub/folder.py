@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from torch import nn
 
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, first_line, one_line
 from fna_lightning.utils.files import write_text
 from fna_lightning.utils.limits import read_json
 
@@ -33,7 +33,7 @@ def find_folder(name: str | Path, **options: Any) -> Path:
         return Path(snapshot_download(str(name), allow_patterns=[CONFIG, WEIGHTS], **options))
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"no folder {str(name)!r}, and the hub gives no model of this name ({_first_line(error)}); give a folder "
+            f"no folder {str(name)!r}, and the hub gives no model of this name ({first_line(error)}); give a folder "
             "that `fna-lightning export` wrote, or a name on the hub such as someone/model"
         ) from error
 
@@ -100,17 +100,13 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     except Exception as error:
         # a damaged file fails in as many ways as there are bytes in it
         raise UsageError(
-            f"{path} is no safetensors file that can be read: {_first_line(error)}; export the model again"
+            f"{path} is no safetensors file that can be read: {first_line(error)}; export the model again"
         ) from error
     try:
         safetensors.torch.load_model(model, path)
     except (RuntimeError, ValueError, TypeError) as error:
         raise UsageError(
-            f"the weights in {path} do not fit the model_config in {CONFIG}: {' '.join(str(error).split())}; both must "
+            f"the weights in {path} do not fit the model_config in {CONFIG}: {one_line(error)}; both must "
             "come from one export"
         ) from error
     check_digest(folder)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

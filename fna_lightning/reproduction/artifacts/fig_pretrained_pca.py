@@ -5,6 +5,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from fna_lightning.errors import first_line
 from fna_lightning.plotting.graphs import COLOURS
 from fna_lightning.reproduction.artifact import Finding, Piece, Table
 from fna_lightning.reproduction.context import Bench
@@ -56,7 +57,7 @@ def run(bench: Bench) -> Finding:
         try:
             weights = load(name)
         except OSError as error:
-            reason = str(error).strip().partition("\n")[0]
+            reason = first_line(error)
             return Finding(not_run=f"needs the hub for {', '.join(MODELS)}, and {name} cannot be had: {reason}")
         for what, ends in TABLES.items():
             points = next(value for key, value in weights.items() if key.endswith(ends))

@@ -1,0 +1,39 @@
+"""Names and help texts of Lightning's subcommands: ``fit``, ``validate``, ``test`` and ``predict``."""
+
+SUBCOMMANDS = {
+    "fit": "Train a model from a configuration.",
+    "validate": "Evaluate a checkpoint on the validation split.",
+    "test": "Evaluate a checkpoint on the test split.",
+    "predict": "Write the predictions of a checkpoint to a CSV file.",
+}
+
+_FIT_EXAMPLES = """examples:
+  fna-lightning fit --config reviews_fna.yaml
+  fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
+  fna-lightning fit --config reviews_fna.yaml --model.attention DotProduct
+  fna-lightning fit --config reviews_fna.yaml --print_config     show all settings
+  fna-lightning fit --model.help TextClassification              show the settings of a class
+"""
+
+_CHECKPOINT_EXAMPLE = """example:
+  fna-lightning {name} --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
+"""
+
+
+def help_options(name: str, note: str) -> dict[str, str]:
+    """Return the parser arguments that make the help of a subcommand readable.
+
+    Args:
+        name: the subcommand.
+        note: text at the end of the help.
+    """
+    examples = _FIT_EXAMPLES if name == "fit" else _CHECKPOINT_EXAMPLE.format(name=name)
+    return {
+        # the usage that argparse generates lists fifty options
+        "usage": f"fna-lightning {name} --config FILE [--SETTING VALUE ...]",
+        "description": (
+            f"{SUBCOMMANDS[name]}\n\nFILE is a path or the name of a shipped configuration. Every setting in it can be "
+            "overridden."
+        ),
+        "epilog": f"{examples}\n{note}",
+    }
