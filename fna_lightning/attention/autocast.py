@@ -11,7 +11,7 @@ def autocast_type(device: torch.device) -> torch.dtype | None:
     # PyTorch raises an error for a device without autocast, such as meta.
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
         return None
-    return torch.get_autocast_type(device.type)
+    return torch.get_autocast_dtype(device.type)
 
 
 def with_autocast_type(dtype: torch.dtype | None, device: torch.device) -> AbstractContextManager[Any]:
