@@ -1,7 +1,7 @@
-"""Builds the C kernel as a plain shared library; everything else is in pyproject.toml.
+"""Builds the C kernel as a shared library; everything else is configured in pyproject.toml.
 
-It is optional: where it cannot be compiled, the installation goes on without it and ``available_kernels()`` says so.
-One source is compiled once for each instruction set; the library chooses among them when it runs.
+The kernel is optional: if it cannot be compiled, the installation continues without it and ``available_kernels()``
+reports the reason. The same source is compiled once for each instruction set; the library chooses one at run time.
 """
 
 import platform
@@ -12,7 +12,7 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("fna_lightning", "attention", "kernels", "cpu", "csrc")
 COMMON = ["-O3", "-g0", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden"]
-# vectors wider than the baseline's registers never leave a function that is not inlined
+# GCC warns about the ABI of vectors wider than the registers; all functions with such arguments are inlined.
 COMMON += ["-Wno-psabi"]
 ISA_FLAGS = {
     "avx512.c": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
@@ -22,7 +22,7 @@ X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 class BuildLibrary(build_ext):
-    """Compiles each source with its own flags and links a library that ctypes loads, whatever the Python version."""
+    """Compiles each source with its own flags and links a library for ctypes, independent of the Python version."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split("."))) + ".so"

@@ -1,4 +1,4 @@
-"""What attention is (one file a kind) and how it is computed (``kernels``)."""
+"""Attentions (one file each), multi-head attention, and the kernels that compute them."""
 
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.dot_product import DotProduct

@@ -1,4 +1,4 @@
-"""What autocast does on a device, and how to leave it where single operators must not be rounded."""
+"""The autocast state of a device, and how to change it for a block of code."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -7,8 +7,8 @@ import torch
 
 
 def autocast_type(device: torch.device) -> torch.dtype | None:
-    """Return the number type autocast rounds products to on this device, or None if it is off."""
-    # PyTorch does not answer for a device without autocast, such as meta
+    """Return the dtype of autocast on this device, or None if autocast is off."""
+    # PyTorch raises an error for a device without autocast, such as meta.
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
         return None
     return torch.get_autocast_dtype(device.type)

@@ -6,14 +6,14 @@ from fna_lightning.attention.base import Attention
 
 
 class DotProduct(Attention):
-    """The Transformer's own attention, in the code path of all others.
+    """Dot-product attention of the Transformer, in the same code path as the other attentions.
 
     Args:
-        scale: what dot products are multiplied by; None is d_H^-1/2.
+        scale: factor of the dot products; None is d_H^-1/2.
         dropout: probability of dropping an attention weight in training.
-        exclude_self: whether a token is hidden from itself.
-        density_power: exponent of the generalised normalisation, see ``Attention``.
-        kernel: how it is computed, see ``Attention``.
+        exclude_self: whether tokens may not attend to themselves.
+        density_power: exponent of the generalized normalization, see ``Attention``.
+        kernel: the implementation, see ``Attention``.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""A place in somebody else's model where an attention is computed.
+"""Attention core for third-party models: takes projected q, k, v.
 
-The model keeps its own projections; here queries, keys and values meet. Whoever wants to see or to cut the attention of
-a model hooks its sites, as they hook the ``MultiheadAttention`` of ours.
+The model keeps its own projections. ``introspection`` hooks this module to record or ablate the attention of such a
+model, as it hooks ``MultiheadAttention`` in the models of this library.
 """
 
 from torch import Tensor, nn
@@ -11,10 +11,10 @@ from fna_lightning.attention.kernels import Call, compute
 
 
 class ExternalAttention(nn.Module):
-    """Computes an attention between heads that were made elsewhere.
+    """Attention core for third-party models: takes projected q, k, v.
 
     Args:
-        attention: the attention; what it learns, it learns here, for these heads.
+        attention: the attention; learned parameters are created here, one per head.
         num_heads: number of query heads.
         head_dim: width of a query.
     """
@@ -45,20 +45,20 @@ class ExternalAttention(nn.Module):
             v: (B, H, M, D_v) values.
             mask: boolean, broadcastable to (B, H, N, M), True where attention is allowed.
             bias: added to the logarithm of the kernel, broadcastable to (B, H, N, M).
-            is_causal: hide the keys that come after their query.
+            is_causal: mask out the keys that come after their query.
             dropout: probability of dropping a weight.
-            is_self: whether queries and keys are the same tokens; None if the caller cannot tell. Nothing is computed
-                from it: watchers need it to know a walk.
+            is_self: whether queries and keys come from the same tokens; None if the caller does not know. The output
+                does not depend on it: hooks need it to know whether the weights form a graph of tokens.
         """
-        seen = self.attention.visibility(q, k, mask, is_causal=is_causal, bias=bias)
-        return compute(Call(self.attention, q, k, v, seen, dropout))
+        attention_mask = self.attention.mask_for(q, k, mask, is_causal=is_causal, bias=bias)
+        return compute(Call(self.attention, q, k, v, attention_mask, dropout))
 
     def learned_values(self) -> dict[str, Tensor]:
-        """Return alpha and kappa of each head, if they are learned."""
-        like = next((one for one in self.parameters()), None)
-        if like is None:
+        """Return the learned alpha and kappa of each head, by name."""
+        parameter = next(self.parameters(), None)
+        if parameter is None:
             return {}
-        return self.attention.learned_values(like.new_empty(1, self.num_heads, 0, self.head_dim))
+        return self.attention.learned_values(parameter.new_empty(1, self.num_heads, 0, self.head_dim))
 
     def extra_repr(self) -> str:
         return f"{self.num_heads} heads of width {self.head_dim}"

@@ -1,4 +1,4 @@
-"""FNA as functions, called like ``torch.nn.functional.scaled_dot_product_attention``."""
+"""FNA as functions, with the interface of ``torch.nn.functional.scaled_dot_product_attention``."""
 
 from functools import lru_cache
 
@@ -27,21 +27,23 @@ def fractional_attention(
     exclude_self: bool = False,
     kernel: str = "auto",
 ) -> Tensor:
-    """Return the fractional neural attention of queries to keys, as weighted means of the values.
+    """Return the fractional neural attention: weighted means of the values, one for each query.
 
     Args:
-        q: (..., n, d_H) queries.
+        q: (..., n, d_H) queries. Axis -3, if there is one, is the heads axis.
         k: (..., m, d_H) keys.
         v: (..., m, d_v) values.
-        alpha: Levy index in [1, 2]; 2 is the Gaussian, smaller values reach further.
+        alpha: Levy index in [1, 2]; 2 is the Gaussian, smaller values have a longer range.
         kappa: the distance scale: a positive number or a rule "text", "vision", "sphere"; "auto" is "text" on R^d and
             "sphere" on the sphere.
-        manifold: "euclidean" or "sphere" (q and k are normalised, distances are angles).
-        intrinsic_dim: the dimension d_M in the exponent; None takes d_H.
+        manifold: "euclidean" or "sphere" (q and k are normalized, distances are angles).
+        intrinsic_dim: the dimension d_M in the exponent; None takes d_H, except on the sphere with one head, where it
+            takes d_H - 1. One head means that axis -3 of q has size 1, or that q is (n, d_H). ``Spherical`` follows
+            the same rule.
         attn_mask: boolean, broadcastable to (..., n, m), True where attention is allowed.
-        is_causal: query ``i`` sees the keys ``j <= i`` only; combines with ``attn_mask``.
+        is_causal: query ``i`` may only attend to the keys ``j <= i``; combines with ``attn_mask``.
         dropout_p: probability of dropping a weight; applied whenever it is not 0, as in PyTorch's function.
-        exclude_self: whether query ``i`` is kept from key ``i``; needs n = m.
+        exclude_self: whether query ``i`` may not attend to key ``i``; needs n = m.
         kernel: a name of ``available_kernels()``, or "auto".
 
     Example:
@@ -52,8 +54,8 @@ def fractional_attention(
     """
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must lie in [0, 1), got {dropout_p}")
-    attention = _attention(manifold, alpha, kappa, _dimension(q, intrinsic_dim), exclude_self, kernel)
-    return compute(Call(attention, q, k, v, attention.visibility(q, k, attn_mask, is_causal=is_causal), dropout_p))
+    attention = _attention(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
+    return compute(Call(attention, q, k, v, attention.mask_for(q, k, attn_mask, is_causal=is_causal), dropout_p))
 
 
 def attention_weights(
@@ -68,30 +70,26 @@ def attention_weights(
     is_causal: bool = False,
     exclude_self: bool = False,
 ) -> Tensor:
-    """Return the (..., n, m) row-stochastic matrix of ``fractional_attention``; arguments as there."""
-    attention = _attention(manifold, alpha, kappa, _dimension(q, intrinsic_dim), exclude_self, "auto")
+    """Return the (..., n, m) row-stochastic matrix of ``fractional_attention``, with the same arguments."""
+    attention = _attention(manifold, alpha, kappa, intrinsic_dim, exclude_self, "auto")
     return attention.weights(q, k, attn_mask, is_causal=is_causal)
 
 
-def _dimension(q: Tensor, intrinsic_dim: float | None) -> float:
-    return q.size(-1) if intrinsic_dim is None else intrinsic_dim
-
-
 def _attention(
-    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float, exclude_self: bool, kernel: str
+    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float | None, exclude_self: bool, kernel: str
 ) -> Fractional:
-    # torch.compile traces the construction away, and warns of a cache
-    make = _make if torch.compiler.is_compiling() else _make_once
-    return make(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
+    # torch.compile traces the construction and warns about an lru_cache.
+    build = _build if torch.compiler.is_compiling() else _build_cached
+    return build(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
 
 
-def _make(
-    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float, exclude_self: bool, kernel: str
+def _build(
+    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float | None, exclude_self: bool, kernel: str
 ) -> Fractional:
-    """Return the parameter-free module of these settings."""
+    """Return the module with these settings; it has no parameters."""
     if manifold not in MANIFOLDS:
         raise ValueError(f"unknown manifold {manifold!r}; choose one of {', '.join(MANIFOLDS)}")
     return MANIFOLDS[manifold](alpha, kappa, intrinsic_dim, exclude_self=exclude_self, kernel=kernel)
 
 
-_make_once = lru_cache(_make)
+_build_cached = lru_cache(_build)

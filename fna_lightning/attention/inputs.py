@@ -1,7 +1,7 @@
 """Checks of the tensors of one attention call, before any kernel reads them.
 
-A kernel in C follows pointers and strides and cannot notice a wrong length, and some of PyTorch's own kernels ignore
-one as well. So every call is checked here once, whatever computes it.
+The C kernel works with pointers and strides and cannot detect a wrong length, and some of PyTorch's own kernels do not
+check it either. Every call is therefore checked here once, whichever kernel computes it.
 """
 
 import torch
@@ -9,18 +9,23 @@ from torch import Tensor
 
 from fna_lightning.attention.autocast import autocast_type
 
-# places are computed in 64-bit integers, with room for sums
+# Positions are computed in 64-bit integers; this limit leaves room for sums.
 LARGEST_OFFSET = 1 << 62
+
+
+def count_heads(q: Tensor) -> int:
+    """Return the number of heads of (..., H, n, d) queries; (n, d) queries are one head."""
+    return q.size(-3) if q.dim() >= 3 else 1
 
 
 def check_queries_and_keys(
     q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Tensor | None = None, offset: int = 0
 ) -> None:
-    """Raise unless (..., n, d) queries, (..., m, d) keys and what restricts them fit each other.
+    """Raise unless (..., n, d) queries, (..., m, d) keys and their mask, bias and offset match.
 
     Raises:
-        ValueError: if shapes or devices differ.
-        TypeError: if a number type is not allowed, or queries and keys have different ones without autocast.
+        ValueError: if shapes or devices do not match, or the offset is too large.
+        TypeError: if a dtype is not allowed, or queries and keys have different dtypes without autocast.
     """
     q_shape, k_shape = q.shape, k.shape
     if len(q_shape) < 2 or len(k_shape) < 2:
@@ -28,7 +33,7 @@ def check_queries_and_keys(
     if q.device != k.device:
         raise ValueError(_different_devices("q", q, "k", k))
     if q.dtype is not k.dtype:
-        _check_mixed_types("q", q, "k", k)
+        _check_mixed_dtypes("q", q, "k", k)
     if not q.is_floating_point():
         raise TypeError(f"q and k must be floating-point tensors, got {q.dtype}; convert them with .float()")
     if q_shape[-1] != k_shape[-1]:
@@ -36,29 +41,32 @@ def check_queries_and_keys(
             f"queries and keys must have the same width, got {q_shape[-1]} and {k_shape[-1]}: q is {tuple(q_shape)}, "
             f"k is {tuple(k_shape)}"
         )
-    # equal shapes need no second look, and slices of a shape are slow
+    # Compare whole shapes first, because slicing a shape is slow.
     if q_shape != k_shape and q_shape[:-2] != k_shape[:-2]:
         _broadcast("q", q_shape[:-2], "k", k_shape[:-2])
     if offset and not -LARGEST_OFFSET <= offset <= LARGEST_OFFSET:
         raise ValueError(f"offset must lie between -2**62 and 2**62, got {offset}")
     if mask is None and bias is None:
         return
-    lead = q_shape[:-2] if q_shape[:-2] == k_shape[:-2] else torch.broadcast_shapes(q_shape[:-2], k_shape[:-2])
-    want = (*lead, q_shape[-2], k_shape[-2])
+    batch = q_shape[:-2] if q_shape[:-2] == k_shape[:-2] else torch.broadcast_shapes(q_shape[:-2], k_shape[:-2])
+    shape = (*batch, q_shape[-2], k_shape[-2])
     if mask is not None:
         if mask.dtype is not torch.bool:
             raise TypeError(
                 f"attn_mask must be boolean (True = may attend), got {mask.dtype}; compare it first, e.g. mask > 0"
             )
-        _check_matrix("attn_mask", mask, q, want)
+        _check_matrix("attn_mask", mask, q, shape)
     if bias is not None:
         if not bias.is_floating_point():
-            raise TypeError(f"bias must be numbers to add to the logits, got {bias.dtype}; a boolean one is the mask")
-        _check_matrix("bias", bias, q, want)
+            raise TypeError(
+                f"bias must be a floating-point tensor to add to the logits, got {bias.dtype}; pass a boolean tensor "
+                "as mask"
+            )
+        _check_matrix("bias", bias, q, shape)
 
 
 def check_values(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise unless (..., m, d_v) values fit checked queries and keys; their width is free."""
+    """Raise unless (..., m, d_v) values match queries and keys that have been checked; their width is arbitrary."""
     k_shape, v_shape = k.shape, v.shape
     if k_shape != v_shape:
         if len(v_shape) < 2:
@@ -73,11 +81,11 @@ def check_values(q: Tensor, k: Tensor, v: Tensor) -> None:
     if v.device != k.device:
         raise ValueError(_different_devices("k", k, "v", v))
     if v.dtype is not k.dtype:
-        _check_mixed_types("k", k, "v", v)
+        _check_mixed_dtypes("k", k, "v", v)
 
 
-def same_type(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Return checked queries and keys in one number type, the wider one; autocast may have rounded one of them."""
+def same_dtype(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return checked queries and keys in their common, wider dtype; they can differ under autocast."""
     if q.dtype is k.dtype:
         return q, k
     dtype = torch.promote_types(q.dtype, k.dtype)
@@ -88,13 +96,13 @@ def _different_devices(first: str, a: Tensor, second: str, b: Tensor) -> str:
     return f"{first} is on {a.device} and {second} is on {b.device}; move them to the same device"
 
 
-def _check_mixed_types(first: str, a: Tensor, second: str, b: Tensor) -> None:
+def _check_mixed_dtypes(first: str, a: Tensor, second: str, b: Tensor) -> None:
     both_float = a.is_floating_point() and b.is_floating_point()
-    # under autocast what went through a linear map is rounded, and what went past it is not
+    # Under autocast the output of a linear layer is rounded, and a tensor that skipped the layer is not.
     if not both_float or autocast_type(a.device) is None:
         raise TypeError(
-            f"{first} is {a.dtype} and {second} is {b.dtype}; they must have the same number type, convert one of them "
-            "with .to()"
+            f"{first} is {a.dtype} and {second} is {b.dtype}; they must have the same dtype, convert one of them with "
+            ".to()"
         )
 
 
@@ -107,19 +115,20 @@ def _broadcast(first: str, a: torch.Size, second: str, b: torch.Size) -> None:
         ) from None
 
 
-def _check_matrix(name: str, given: Tensor, q: Tensor, want: tuple[int, ...]) -> None:
-    if given.device != q.device:
-        raise ValueError(_different_devices("q", q, name, given))
-    if not _fits(given, want):
+def _check_matrix(name: str, matrix: Tensor, q: Tensor, shape: tuple[int, ...]) -> None:
+    if matrix.device != q.device:
+        raise ValueError(_different_devices("q", q, name, matrix))
+    if not _broadcasts_to(matrix, shape):
         padding = "; a padding mask (batch, keys) must be passed as mask[:, None, None, :]" if name != "bias" else ""
         raise ValueError(
-            f"{name} of shape {tuple(given.shape)} does not broadcast to {want} (batch, heads, queries, keys){padding}"
+            f"{name} of shape {tuple(matrix.shape)} does not broadcast to {shape} (batch, heads, queries, keys)"
+            f"{padding}"
         )
 
 
-def _fits(given: Tensor, want: tuple[int, ...]) -> bool:
-    """Return whether ``given`` broadcasts to ``want`` itself; PyTorch's own function takes as long as a small call."""
-    axes = given.dim()
-    return axes <= len(want) and all(
-        size in (1, wanted) for size, wanted in zip(given.shape, want[len(want) - axes :], strict=True)
+def _broadcasts_to(matrix: Tensor, shape: tuple[int, ...]) -> bool:
+    """Return whether ``matrix`` broadcasts to exactly ``shape``; PyTorch's own function is slow for small calls."""
+    axes = matrix.dim()
+    return axes <= len(shape) and all(
+        size in (1, full) for size, full in zip(matrix.shape, shape[len(shape) - axes :], strict=True)
     )

@@ -1,7 +1,7 @@
-"""kappa, the distance at which the kernel starts to fall: a positive number, or a rule of the paper.
+"""kappa, the distance scale of the kernel: a positive number, one number per head, or a rule of the paper.
 
-A rule is a function of the head width d_H and the intrinsic dimension d_M, one form for the power law (alpha < 2) and
-one for the Gaussian (alpha = 2).
+A rule is a function of the head width d_H and the intrinsic dimension d_M, with one form for the power law (alpha < 2)
+and one for the Gaussian (alpha = 2).
 """
 
 import math
@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from fna_lightning.attention.distance import distance_dtype
+from fna_lightning.attention.inputs import count_heads
 
 POWER_LAW_RULES: dict[str, Callable[[int, float], float]] = {
     "text": lambda head_dim, _: math.sqrt(head_dim) / (2.0 ** (1.0 / head_dim) - 1.0),
@@ -26,12 +29,12 @@ Kappa = float | str | Sequence[float]
 
 
 def check_kappa(kappa: Kappa) -> None:
-    """Raise unless ``kappa`` is a positive number, one for each head, or the name of a rule."""
+    """Raise unless ``kappa`` is a positive number, a list with one number per head, or the name of a rule."""
     if isinstance(kappa, Sequence) and not isinstance(kappa, str):
         if not kappa:
             raise ValueError("kappa must have one number for each head, got none; give a number for all heads")
-        for one in kappa:
-            check_kappa(float(one))
+        for head_kappa in kappa:
+            check_kappa(float(head_kappa))
     elif isinstance(kappa, str):
         if kappa != "auto" and kappa not in POWER_LAW_RULES:
             raise ValueError(
@@ -45,21 +48,16 @@ def check_kappa(kappa: Kappa) -> None:
 
 
 def resolve_kappa(kappa: float | str, *, alpha: float, head_dim: int, intrinsic_dim: float, auto: str) -> float:
-    """Return the number ``kappa`` stands for; "auto" stands for the rule named ``auto``."""
+    """Return ``kappa`` as a number; "auto" is the rule named ``auto``."""
     if not isinstance(kappa, str):
         return float(kappa)
     rules = GAUSSIAN_RULES if alpha == 2.0 else POWER_LAW_RULES
     return rules[auto if kappa == "auto" else kappa](head_dim, intrinsic_dim)
 
 
-def kappa_of_heads(kappa: Sequence[float], q: Tensor) -> Tensor:
-    """Return (H,) scales as the distances of these queries are computed: float32, or float64 for float64."""
-    heads = q.size(-3) if q.dim() >= 3 else 1
+def kappa_per_head(kappa: Sequence[float], q: Tensor) -> Tensor:
+    """Return one kappa per head as a tensor in the dtype of the distances of these queries."""
+    heads = count_heads(q)
     if len(kappa) not in (1, heads):
         raise ValueError(f"kappa has {len(kappa)} numbers for {heads} heads; give one for each head, or one for all")
-    return torch.tensor(list(kappa), dtype=computed_in(q), device=q.device)
-
-
-def computed_in(q: Tensor) -> torch.dtype:
-    """Return the number type distances of these queries have."""
-    return torch.promote_types(q.dtype, torch.float32)
+    return torch.tensor(list(kappa), dtype=distance_dtype(q), device=q.device)

@@ -1,7 +1,7 @@
-"""Alpha and kappa that are learned, one value a head, inside their ranges whatever an optimiser does.
+"""Learned alpha and kappa, one value per head, inside their ranges after any optimizer step.
 
-alpha_h = 1 + sigmoid(a_h)            in [1, 2): a power law all the time, never the Gaussian
-kappa_h = kappa * exp(s_h)            positive; s_h = 0 is the rule the attention was made with
+alpha_h = 1 + sigmoid(a_h)            in [1, 2): always a power law, never the Gaussian
+kappa_h = kappa * exp(s_h)            positive; s_h = 0 is the kappa the attention was created with
 """
 
 import math
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 LEARNABLE = ("alpha", "kappa")
-# float32 rounds 1 + sigmoid(17) to 2
-BELOW_TWO = 1.0 - 2.0**-20
+# float32 rounds 1 + sigmoid(17) to 2, so the sigmoid is scaled to stay below 1.
+BELOW_ONE = 1.0 - 2.0**-20
 
 
 class Learned(nn.Module):
-    """The free parameters behind alpha and kappa.
+    """The unconstrained parameters of alpha and kappa.
 
     Args:
-        names: what is learned: "alpha", "kappa" or both.
-        alpha: where alpha starts.
+        names: the learned values: "alpha", "kappa" or both.
+        alpha: initial value of alpha.
         num_heads: number of values of each.
     """
 
@@ -35,18 +35,18 @@ class Learned(nn.Module):
         self.names = names
         self.alpha_logit = self.log_scale = None
         if "alpha" in names:
-            share = (alpha - 1.0) / BELOW_TWO
-            self.alpha_logit = nn.Parameter(torch.full((num_heads,), math.log(share / (1.0 - share))))
+            fraction = (alpha - 1.0) / BELOW_ONE
+            self.alpha_logit = nn.Parameter(torch.full((num_heads,), math.log(fraction / (1.0 - fraction))))
         if "kappa" in names:
             self.log_scale = nn.Parameter(torch.zeros(num_heads))
 
     def alpha(self, fixed: float) -> float | Tensor:
-        """Return alpha of each head, or ``fixed`` if it is not learned."""
-        return fixed if self.alpha_logit is None else 1.0 + BELOW_TWO * self.alpha_logit.sigmoid()
+        """Return alpha of each head, or ``fixed`` if alpha is not learned."""
+        return fixed if self.alpha_logit is None else 1.0 + BELOW_ONE * self.alpha_logit.sigmoid()
 
-    def kappa(self, rule: float | Tensor) -> float | Tensor:
-        """Return kappa of each head, or ``rule`` if it is not learned."""
-        return rule if self.log_scale is None else rule * self.log_scale.exp()
+    def kappa(self, initial: float | Tensor) -> float | Tensor:
+        """Return kappa of each head, or ``initial`` if kappa is not learned."""
+        return initial if self.log_scale is None else initial * self.log_scale.exp()
 
     def extra_repr(self) -> str:
         count = next(self.parameters()).numel()

@@ -1,4 +1,4 @@
-"""Which keys a query may see: one boolean matrix out of padding, causality and self-exclusion.
+"""Attention masks: a boolean mask, causality and self-exclusion, combined into one boolean matrix.
 
 True means "may attend", as in ``torch.nn.functional.scaled_dot_product_attention``.
 """
@@ -11,24 +11,24 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """What restricts attention in one call, before any (n, m) matrix is built.
+    """The keys each query may attend to in one call, stored without building an (n, m) matrix.
 
     Args:
-        mask: boolean, broadcastable to (..., n, m); None allows everything.
-        is_causal: query ``i`` sees the keys ``j <= i + offset``.
-        exclude_self: query ``i`` does not see key ``i + offset``.
-        offset: place of the first query among the keys; not 0 when decoding with a cache.
+        allowed: boolean, broadcastable to (..., n, m), True where attention is allowed; None allows every key.
+        is_causal: query ``i`` may only attend to the keys ``j <= i + offset``.
+        exclude_self: query ``i`` may not attend to key ``i + offset``.
+        offset: position of the first query among the keys; nonzero when decoding with a cache.
         bias: added to the logarithm of the kernel, broadcastable to (..., n, m); None adds nothing.
     """
 
-    mask: Tensor | None = None
+    allowed: Tensor | None = None
     is_causal: bool = False
     exclude_self: bool = False
     offset: int = 0
     bias: Tensor | None = None
 
     def check(self, n: int, m: int) -> None:
-        """Raise if the restrictions make no sense for ``n`` queries and ``m`` keys."""
+        """Raise if the mask is invalid for ``n`` queries and ``m`` keys."""
         if self.exclude_self and self.offset + n != m:
             raise ValueError(
                 f"exclude_self needs self-attention (as many keys as queries), got {n} queries and {m} keys; "
@@ -36,13 +36,13 @@ class AttentionMask:
             )
 
     def rows(self, start: int, stop: int) -> "AttentionMask":
-        """Return the restriction of the queries ``start`` to ``stop``."""
-        mask, bias = (rows_of(one, start, stop) for one in (self.mask, self.bias))
-        return replace(self, mask=mask, bias=bias, offset=self.offset + start)
+        """Return the mask of the queries ``start`` to ``stop``."""
+        allowed, bias = (slice_rows(tensor, start, stop) for tensor in (self.allowed, self.bias))
+        return replace(self, allowed=allowed, bias=bias, offset=self.offset + start)
 
     def matrix(self, n: int, m: int, device: torch.device) -> Tensor | None:
-        """Return the boolean matrix, broadcastable to (..., n, m), or None if every key is visible."""
-        allowed = self.mask
+        """Return the boolean matrix, broadcastable to (..., n, m), or None if every key is allowed."""
+        allowed = self.allowed
         if self.is_causal or self.exclude_self:
             query = torch.arange(self.offset, self.offset + n, device=device)[:, None]
             key = torch.arange(m, device=device)
@@ -53,7 +53,7 @@ class AttentionMask:
         return allowed
 
 
-def restrict(
+def build_mask(
     mask: Tensor | None,
     bias: Tensor | None = None,
     *,
@@ -61,7 +61,10 @@ def restrict(
     exclude_self: bool = False,
     offset: int = 0,
 ) -> AttentionMask:
-    """Return the restrictions; where ``bias`` is -inf a key is hidden, so that a row may be empty with a bias too."""
+    """Return the ``AttentionMask`` of these settings.
+
+    Keys with a bias of -inf are masked out, so that a bias, too, can leave a query without any key.
+    """
     if bias is not None and bias.is_floating_point():
         finite = bias != -torch.inf
         mask = finite if mask is None else mask & finite
@@ -69,15 +72,15 @@ def restrict(
     return AttentionMask(mask, is_causal, exclude_self, offset, bias)
 
 
-def rows_of(given: Tensor | None, start: int, stop: int) -> Tensor | None:
-    """Return rows of a tensor that broadcasts to (..., n, m), as a view; the whole if it is the same for all rows."""
-    if given is None or given.dim() < 2 or given.size(-2) == 1:
-        return given
-    return given[..., start:stop, :]
+def slice_rows(tensor: Tensor | None, start: int, stop: int) -> Tensor | None:
+    """Return rows of a tensor that broadcasts to (..., n, m) as a view; the whole tensor if all rows are the same."""
+    if tensor is None or tensor.dim() < 2 or tensor.size(-2) == 1:
+        return tensor
+    return tensor[..., start:stop, :]
 
 
 def masked_softmax(logits: Tensor, allowed: Tensor | None) -> Tensor:
-    """Return the softmax over the last axis; a row that may attend to nothing is 0, and so is its gradient."""
+    """Return the softmax over the last axis; a row without allowed keys is 0, and so is its gradient."""
     if allowed is None:
         return logits.softmax(dim=-1)
     empty = ~allowed.any(dim=-1, keepdim=True)

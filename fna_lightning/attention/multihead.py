@@ -1,4 +1,4 @@
-"""Multi-head attention: projections, an attention, and the output map."""
+"""Multi-head attention: query, key and value projections, an attention, and the output projection."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
-from fna_lightning.attention.projections import LinearProjection, Projection, _linear
+from fna_lightning.attention.projections import LinearProjection, Projection, linear_map
 
 
 class KeyValueCache:
-    """Keys and values of the tokens seen so far, for decoding one token at a time."""
+    """Keys and values of the tokens decoded so far, for decoding one token at a time."""
 
     def __init__(self) -> None:
         self.k: Tensor | None = None
@@ -27,20 +27,20 @@ class KeyValueCache:
         return k, v
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows ``rows``, in that order; beam search moves its hypotheses so."""
+        """Keep the batch rows ``rows`` in that order, as beam search reorders its hypotheses."""
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k[rows], self.v[rows]
 
 
 class MultiheadAttention(nn.Module):
-    """Attention between H projections of the tokens.
+    """Multi-head attention with any ``Attention`` between the projected queries and keys.
 
     Args:
         dim: width of a token.
         num_heads: number of heads; must divide ``dim``.
-        attention: the attention between queries and keys; may be shared by many layers, which then each learn what it
-            learns on their own.
-        projection: makes the map to queries and keys from ``(dim, num_heads)``.
+        attention: the attention between queries and keys; many layers may share one object, and each layer then has
+            its own copy of the learned parameters.
+        projection: called with ``(dim, num_heads)``, returns the projection to queries and keys.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MultiheadAttention(nn.Module):
         self.num_heads = num_heads
         self.attention = attention.for_heads(num_heads)
         self.projection = projection(dim, num_heads)
-        self.value = _linear(dim)
+        self.value = linear_map(dim)
         self.out = nn.Linear(dim, dim)
 
     def forward(
@@ -68,15 +68,15 @@ class MultiheadAttention(nn.Module):
         is_causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Return (B, N, D) tokens that have gathered values from the tokens they attend to.
+        """Return the (B, N, D) output of the layer.
 
         Args:
-            x: (B, N, D) tokens that ask.
-            context: (B, M, D) tokens that are asked; None is ``x`` itself.
+            x: (B, N, D) tokens of the queries.
+            context: (B, M, D) tokens of the keys and values; None is ``x`` itself (self-attention).
             mask: boolean, broadcastable to (B, H, N, M), True where attention is allowed.
-            is_causal: hide the tokens that come later.
-            cache: self-attention: earlier tokens, to which these are added. Cross-attention: the context's keys and
-                values, computed on the first call.
+            is_causal: mask out the tokens that come later.
+            cache: self-attention: the earlier tokens, to which the new ones are appended. Cross-attention: keys and
+                values of the context, computed on the first call.
         """
         if context is not None and cache is not None and cache.k is not None and cache.v is not None:
             q, k, v = self._split(self.projection.query(x)), cache.k, cache.v
@@ -95,10 +95,9 @@ class MultiheadAttention(nn.Module):
         return self._split(q), self._split(k), self._split(self.value(context))
 
     def learned_values(self) -> dict[str, Tensor]:
-        """Return alpha and kappa of each head, if they are learned."""
-        width = self.value.out_features // self.num_heads
-        like = self.value.weight.new_empty(1, self.num_heads, 0, width)
-        return self.attention.learned_values(like)
+        """Return the learned alpha and kappa of each head, by name."""
+        head_dim = self.value.out_features // self.num_heads
+        return self.attention.learned_values(self.value.weight.new_empty(1, self.num_heads, 0, head_dim))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

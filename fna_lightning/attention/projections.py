@@ -1,9 +1,9 @@
-"""How tokens become queries and keys: the five rows of the paper's table.
+"""Projections of tokens to queries and keys: the five rows of the paper's table.
 
-    free, untied               W_Q, W_K learned
-    free, tied                 W_Q learned, W_K = W_Q
+    linear, untied             W_Q, W_K learned
+    linear, tied               W_Q learned, W_K = W_Q
     orthogonal, H = 1, untied  W_Q = I, W_K learned in O(d): one rotation is enough (Proposition 1)
-    orthogonal, H = 1, tied    W_Q = W_K = I: no parameters at all
+    orthogonal, H = 1, tied    W_Q = W_K = I: no parameters
     orthogonal, H > 1          W_Q (and W_K if untied) learned in O(d), the heads are row blocks
 
 None of them has a bias.
@@ -18,24 +18,24 @@ ORTHOGONAL_MAPS = ("matrix_exp", "cayley", "householder")
 
 
 class Projection(nn.Module, ABC):
-    """Maps tokens (B, N, D) to queries and keys (B, N, D), before they are cut into heads.
+    """Maps tokens (B, N, D) to queries and keys (B, N, D), which are split into heads afterwards.
 
     Args:
         dim: width of a token.
-        num_heads: number of heads the result is cut into.
-        tied: whether queries and keys are the same map.
+        num_heads: number of heads the result is split into.
+        tied: whether queries and keys use the same map.
     """
 
     def __init__(self, dim: int, num_heads: int, *, tied: bool = False) -> None:
         super().__init__()
         self.tied = tied
         self.query, key = self.maps(dim, num_heads)
-        # registered once if tied, so that it is counted, saved and trained once
+        # A tied map is registered once, so that it is counted, saved and trained once.
         self._key = None if tied else key
 
     @abstractmethod
     def maps(self, dim: int, num_heads: int) -> tuple[nn.Module, nn.Module]:
-        """Return the maps of queries and of keys; the second one is dropped if they are tied."""
+        """Return the maps to queries and to keys; the second one is not used if they are tied."""
 
     @property
     def key(self) -> nn.Module:
@@ -51,20 +51,20 @@ class Projection(nn.Module, ABC):
 
 
 class LinearProjection(Projection):
-    """Learned without constraint."""
+    """Learned linear maps without constraint."""
 
     def maps(self, dim: int, num_heads: int) -> tuple[nn.Module, nn.Module]:
-        return _linear(dim), _linear(dim)
+        return linear_map(dim), linear_map(dim)
 
 
 class OrthogonalProjection(Projection):
-    """Learned in the orthogonal group, or the identity where that loses nothing.
+    """Maps learned in the orthogonal group, or the identity where one rotation is enough.
 
     Args:
         dim: width of a token.
-        num_heads: number of heads the result is cut into.
-        tied: whether queries and keys are the same map.
-        group_map: how a free matrix becomes orthogonal: "matrix_exp" (the paper's), "cayley" (cheaper) or
+        num_heads: number of heads the result is split into.
+        tied: whether queries and keys use the same map.
+        group_map: the parametrization of the orthogonal group: "matrix_exp" (the paper's), "cayley" (cheaper) or
             "householder".
     """
 
@@ -79,10 +79,11 @@ class OrthogonalProjection(Projection):
         return query, nn.Identity() if self.tied else self._rotation(dim)
 
     def _rotation(self, dim: int) -> nn.Module:
-        return orthogonal(_linear(dim), orthogonal_map=self.group_map)
+        return orthogonal(linear_map(dim), orthogonal_map=self.group_map)
 
 
-def _linear(dim: int) -> nn.Linear:
+def linear_map(dim: int) -> nn.Linear:
+    """Return a linear layer without bias, initialized as in ``torch.nn.MultiheadAttention``."""
     linear = nn.Linear(dim, dim, bias=False)
     nn.init.xavier_uniform_(linear.weight)
     return linear

@@ -4,32 +4,28 @@ from torch import Tensor
 
 from fna_lightning.attention.distance import geodesic
 from fna_lightning.attention.fractional import Fractional
+from fna_lightning.attention.inputs import count_heads
 
 
 class Spherical(Fractional):
-    """``Fractional`` with the angle between query and key as distance; both are normalised here.
+    """``Fractional`` with the angle between query and key as distance; queries and keys are normalized to length 1.
 
-    Args are those of ``Fractional``, except that "auto" is the rule "sphere", and that with one head ``intrinsic_dim``
-    defaults to the dimension d - 1 of the sphere itself (with several heads, to the head width, as in the paper).
+    The arguments are those of ``Fractional`` with two other defaults:
+
+    - kappa = "auto" is the rule "sphere".
+    - intrinsic_dim = None takes the head width d_H with several heads and d_H - 1, the dimension of the sphere, with
+      one head (the paper's rule). The number of heads is the size of axis -3 of the queries (..., H, n, d_H); queries
+      of shape (n, d_H) are one head. ``fractional_attention(manifold="sphere")`` follows the same rule.
     """
 
     auto_kappa = "sphere"
-    on_sphere = True
+    radial_form = "sphere"
 
     def dimension(self, q: Tensor) -> float:
         if self.intrinsic_dim is not None:
             return self.intrinsic_dim
-        one_head = q.dim() >= 3 and q.size(-3) == 1
-        # S^0 is two points; its dimension 0 has no kernel
-        return max(1, q.size(-1) - 1) if one_head else q.size(-1)
+        # S^0 consists of two points; its dimension 0 has no kernel.
+        return max(1, q.size(-1) - 1) if count_heads(q) == 1 else q.size(-1)
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
         return geodesic(q, k)
-
-    @staticmethod
-    def radial_kind() -> type[Fractional]:
-        return Spherical
-
-    def as_dot_product(self, q: Tensor, k: Tensor) -> None:
-        """Return None: an angle is no dot product."""
-        return

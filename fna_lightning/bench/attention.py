@@ -143,7 +143,7 @@ def _competitors() -> dict[str, Competitor]:
             ("FNA sphere", partial(Spherical, ALPHA)),
         ):
             attention = make(kernel=name)
-            call = Call(attention, sample, sample, sample, attention.visibility(sample, sample, None), 0.0)
+            call = Call(attention, sample, sample, sample, attention.mask_for(sample, sample, None), 0.0)
             # beside the attention itself, the slow ways show nothing new
             slow = name in ("chunked", "reference")
             if kernel.unavailable() or kernel.refusal(call) or (slow and label != "FNA"):
@@ -167,8 +167,8 @@ def check(name: str, shape: Shape) -> dict[str, float]:
         if dtype == torch.float32:
             out = it.attend(a, b, c, shape.causal)
         else:
-            seen = it.attention.visibility(a, b, None, is_causal=shape.causal)
-            out = KERNELS["reference"].run(Call(it.attention, a, b, c, seen, 0.0))
+            mask = it.attention.mask_for(a, b, None, is_causal=shape.causal)
+            out = KERNELS["reference"].run(Call(it.attention, a, b, c, mask, 0.0))
         results.append([out, *torch.autograd.grad(out, (a, b, c), upstream.float().to(dtype))])
     gaps = [((got - want).abs().max() / want.abs().max()).item() for got, want in zip(*results, strict=True)]
     errors = {"output": gaps[0], "gradient": max(gaps[1:])}

@@ -1,4 +1,4 @@
-"""Every mistake is one sentence with the value, the rule and the way out."""
+"""Invalid settings and inputs raise errors that name the value, the rule and the remedy."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_mask_that_is_not_boolean() -> None:
         fractional_attention(q, k, v, attn_mask=torch.zeros(5, 7))
 
 
-def test_widths_that_differ() -> None:
+def test_queries_and_keys_of_different_width() -> None:
     q, k, v = qkv()
     with pytest.raises(ValueError, match="same width, got 4 and 8"):
         fractional_attention(q[..., :4], k, v)
@@ -71,7 +71,7 @@ def test_an_unknown_manifold_and_dropout() -> None:
         fractional_attention(q, k, v, dropout_p=1.5)
 
 
-def test_a_width_the_heads_do_not_divide() -> None:
+def test_a_width_that_is_not_a_multiple_of_the_heads() -> None:
     with pytest.raises(ValueError, match=r"dim \(10\) must be a multiple of num_heads \(3\)"):
         MultiheadAttention(10, 3, DotProduct())
 

@@ -1,4 +1,4 @@
-"""Choosing a kernel: by name, by itself, and the reason when it cannot be."""
+"""The choice of a kernel, by name and by "auto", and the reasons for a refusal."""
 
 import logging
 
@@ -8,17 +8,17 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from fna_lightning import attention_weights, available_kernels, fractional_attention
-from fna_lightning.attention import DotProduct, Fractional, Spherical
+from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention, Spherical
 from fna_lightning.attention.kernels import KERNELS, chosen_kernels
 
 from helpers.attention_cases import TOLERANCE, qkv
 
 
-def test_every_kernel_says_ok_or_why_not() -> None:
-    said = available_kernels()
-    assert said.keys() == KERNELS.keys()
-    assert said["reference"] == said["chunked"] == said["sdpa"] == "ok"
-    assert all(said.values())
+def test_every_kernel_is_ok_or_has_a_reason() -> None:
+    kernels = available_kernels()
+    assert kernels.keys() == KERNELS.keys()
+    assert kernels["reference"] == kernels["chunked"] == kernels["sdpa"] == "ok"
+    assert all(kernels.values())
 
 
 def test_the_first_call_logs_the_choice_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -31,7 +31,7 @@ def test_the_first_call_logs_the_choice_once(caplog: pytest.LogCaptureFixture) -
     assert chosen_kernels()[repr(attention)] == "sdpa"
 
 
-def test_a_named_kernel_that_cannot_is_an_error_with_the_way_out() -> None:
+def test_a_named_kernel_that_cannot_run_raises() -> None:
     q, k, v = qkv()
     with pytest.raises(
         RuntimeError, match=r"kernel 'sdpa' cannot run here: .*alpha=1.2.*use kernel='auto' or one of .*chunked"
@@ -41,7 +41,7 @@ def test_a_named_kernel_that_cannot_is_an_error_with_the_way_out() -> None:
         DotProduct(density_power=1.0, kernel="sdpa")(q, q, q)
 
 
-def test_an_unknown_kernel_is_named() -> None:
+def test_an_unknown_kernel_raises() -> None:
     with pytest.raises(ValueError, match=r"unknown kernel 'warp'; choose one of auto, .*reference"):
         DotProduct(kernel="warp")
 
@@ -56,7 +56,7 @@ def test_any_number_of_leading_axes(shape: tuple[int, ...], alpha: float) -> Non
         assert_close(fractional_attention(q, k, v, alpha=alpha, kernel=name), weights @ v)
 
 
-def test_the_function_takes_its_mask_as_sdpa_does() -> None:
+def test_masks_have_the_meaning_of_sdpa() -> None:
     q, k, v = qkv()
     mask = torch.rand(2, 1, 5, 7, generator=torch.Generator().manual_seed(0)) < 0.5
     got = DotProduct()(q, k, v, mask)
@@ -65,14 +65,41 @@ def test_the_function_takes_its_mask_as_sdpa_does() -> None:
     assert_close(DotProduct()(q, k, v, is_causal=True), F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
-def test_the_function_on_the_sphere_uses_the_head_width() -> None:
-    q, k, _ = qkv(batch=(2, 1))
-    assert_close(attention_weights(q, k, manifold="sphere"), Spherical(intrinsic_dim=8)(q, k, torch.eye(7).double()))
+@pytest.mark.parametrize(
+    ("batch", "intrinsic_dim"),
+    [((), 7), ((1,), 7), ((2, 1), 7), ((3,), 8), ((2, 3), 8), ((4, 2, 3), 8)],
+    ids=["no heads axis", "one head", "batch, one head", "three heads", "batch, three heads", "two batch axes"],
+)
+@pytest.mark.parametrize("alpha", [1.2, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_function_and_module_have_one_intrinsic_dim_on_the_sphere(
+    batch: tuple[int, ...], intrinsic_dim: int, alpha: float, dtype: torch.dtype
+) -> None:
+    """d_M is the head width with several heads and the dimension of the sphere with one head."""
+    q, k, v = qkv(batch=batch, dtype=dtype)
+    default, explicit = Spherical(alpha), Spherical(alpha, intrinsic_dim=intrinsic_dim)
+    for kernel in ("auto", "reference", "chunked"):
+        default.kernel = explicit.kernel = kernel
+        out = fractional_attention(q, k, v, alpha=alpha, manifold="sphere", kernel=kernel)
+        assert torch.equal(out, default(q, k, v))
+        assert torch.equal(out, explicit(q, k, v))
+    assert torch.equal(attention_weights(q, k, alpha=alpha, manifold="sphere"), default.weights(q, k))
+    other = Spherical(1.2, intrinsic_dim=15 - intrinsic_dim)
+    assert not torch.allclose(Spherical(1.2).weights(q, k), other.weights(q, k), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_multihead_on_the_sphere_equals_the_function(heads: int) -> None:
+    layer = MultiheadAttention(12, heads, Spherical()).double()
+    x = torch.randn(2, 5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    q, k, v = layer.heads(x)
+    out = fractional_attention(q, k, v, manifold="sphere")
+    assert torch.equal(layer(x), layer.out(out.transpose(1, 2).flatten(2)))
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
 @pytest.mark.parametrize("alpha", [1.2, 2.0])
-def test_bfloat16_error_is_bounded_at_every_token_scale(alpha: float, scale: float) -> None:
+def test_bfloat16_error_is_bounded_for_every_token_scale(alpha: float, scale: float) -> None:
     q, k, v = (t.detach() for t in qkv(65, 65, 64, dtype=torch.bfloat16))
     q, k = scale * q, scale * k
     for kernel in ("auto", "chunked"):
@@ -90,7 +117,7 @@ def test_float16_does_not_overflow(scale: float) -> None:
     assert_close(got.double(), want, rtol=0, atol=2e-3)
 
 
-def test_torch_compile_sees_through() -> None:
+def test_torch_compile() -> None:
     q, k, v = qkv(9, 9, dtype=torch.float32)
     compiled = torch.compile(lambda q, k, v: fractional_attention(q, k, v, alpha=2.0), backend="aot_eager")
     assert_close(compiled(q, k, v), fractional_attention(q, k, v, alpha=2.0))

@@ -1,4 +1,4 @@
-"""Laws every attention meets with every kernel."""
+"""Mathematical properties that hold for every attention and every kernel."""
 
 import pytest
 import torch
@@ -11,11 +11,15 @@ from fna_lightning.attention import Attention, Uniform
 from fna_lightning.attention.kernels import chunked
 
 from helpers.attention_cases import ATTENTIONS, SHIFT_TOLERANCE, TOLERANCE, pairs, qkv, refusal, with_kernel
-from helpers.attention_formula import written_output
+from helpers.attention_formula import formula_output
 
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
 every_pair = pytest.mark.parametrize(("attention", "kernel"), pairs(), ids=repr)
 every_float32_pair = pytest.mark.parametrize(("attention", "kernel"), pairs(torch.float32), ids=repr)
+# density_power depends on all queries and keys
+every_pair_without_density = pytest.mark.parametrize(
+    ("attention", "kernel"), [pair for pair in pairs() if not pair[0].density_power], ids=repr
+)
 
 SHAPES = [(1, 1, 1, 1), (5, 7, 8, 8), (6, 3, 33, 4), (4, 4, 64, 5), (3, 2, 1, 3)]
 MASKS = ["none", "padding", "causal", "both", "any", "empty row"]
@@ -23,26 +27,26 @@ MASKS = ["none", "padding", "causal", "both", "any", "empty row"]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the chunked kernel cut even these small problems into several blocks."""
+    """Make the chunked kernel divide these small problems into several blocks."""
     monkeypatch.setattr(chunked, "BLOCK_ELEMENTS", 64)
 
 
-def restriction(kind: str, n: int, m: int, seed: int = 0) -> tuple[dict, torch.Tensor]:
-    """Return the arguments that restrict attention, and the (2, 3, n, m) matrix they mean."""
+def mask_arguments(name: str, n: int, m: int, seed: int = 0) -> tuple[dict, torch.Tensor]:
+    """Return the mask arguments of an attention, and the (2, 3, n, m) boolean matrix they stand for."""
     generator = torch.Generator().manual_seed(seed)
     allowed = torch.ones(2, 3, n, m, dtype=torch.bool)
     arguments: dict = {}
-    if kind in ("padding", "both"):
+    if name in ("padding", "both"):
         lengths = torch.randint(1, m + 1, (2,), generator=generator)
         arguments["mask"] = (torch.arange(m) < lengths[:, None])[:, None, None, :]
-    elif kind == "any":
+    elif name == "any":
         arguments["mask"] = torch.rand(2, 3, n, m, generator=generator) < 0.6
-    elif kind == "empty row":
+    elif name == "empty row":
         arguments["mask"] = torch.rand(2, 1, n, m, generator=generator) < 0.8
         arguments["mask"][0, 0, n // 2] = False
     if "mask" in arguments:
         allowed = allowed & arguments["mask"]
-    if kind in ("causal", "both"):
+    if name in ("causal", "both"):
         arguments["is_causal"] = True
         allowed = allowed & torch.ones(n, m, dtype=torch.bool).tril()
     return arguments, allowed
@@ -50,24 +54,24 @@ def restriction(kind: str, n: int, m: int, seed: int = 0) -> tuple[dict, torch.T
 
 @every_pair
 @pytest.mark.parametrize(("n", "m", "d", "d_v"), SHAPES)
-@pytest.mark.parametrize("kind", MASKS)
-def test_output_is_the_written_formula(
-    attention: Attention, kernel: str, n: int, m: int, d: int, d_v: int, kind: str
+@pytest.mark.parametrize("mask_name", MASKS)
+def test_output_equals_the_formula(
+    attention: Attention, kernel: str, n: int, m: int, d: int, d_v: int, mask_name: str
 ) -> None:
     if attention.density_power:
         m = n
     q, k, v = qkv(n, m, d, d_v)
-    arguments, allowed = restriction(kind, n, m)
+    arguments, allowed = mask_arguments(mask_name, n, m)
     got = with_kernel(attention, kernel)(q, k, v, **arguments)
-    want = written_output(attention, q, k, v, allowed)
+    want = formula_output(attention, q, k, v, allowed)
     assert_close(got, want, rtol=0, atol=TOLERANCE[torch.float64] * max(1.0, v.abs().max().item()))
 
 
 @every_pair
-@pytest.mark.parametrize("kind", MASKS)
-def test_gradient_is_the_derivative(attention: Attention, kernel: str, kind: str) -> None:
+@pytest.mark.parametrize("mask_name", MASKS)
+def test_gradient_is_the_derivative(attention: Attention, kernel: str, mask_name: str) -> None:
     inputs = qkv(3, 3, 2, 3, batch=(2, 3))
-    arguments, _ = restriction(kind, 3, 3)
+    arguments, _ = mask_arguments(mask_name, 3, 3)
     other = with_kernel(attention, kernel)
     assert gradcheck(lambda q, k, v: other(q, k, v, **arguments), inputs)
 
@@ -75,7 +79,7 @@ def test_gradient_is_the_derivative(attention: Attention, kernel: str, kind: str
 @every_pair
 def test_gradients_equal_the_reference(attention: Attention, kernel: str) -> None:
     inputs = qkv(9, 9, 5, 4)
-    arguments, _ = restriction("both", 9, 9)
+    arguments, _ = mask_arguments("both", 9, 9)
     got = torch.autograd.grad(with_kernel(attention, kernel)(*inputs, **arguments).square().sum(), inputs)
     want = torch.autograd.grad(with_kernel(attention, "reference")(*inputs, **arguments).square().sum(), inputs)
     for name, a, b in zip(("dq", "dk", "dv"), got, want, strict=True):
@@ -84,15 +88,15 @@ def test_gradients_equal_the_reference(attention: Attention, kernel: str) -> Non
 
 @every_float32_pair
 @pytest.mark.parametrize(("n", "m", "d", "d_v"), [(1, 1, 1, 1), (63, 65, 8, 8), (33, 100, 33, 7), (70, 70, 64, 64)])
-@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("mask_name", MASKS)
 def test_float32_is_close_to_float64(
-    attention: Attention, kernel: str, n: int, m: int, d: int, d_v: int, kind: str
+    attention: Attention, kernel: str, n: int, m: int, d: int, d_v: int, mask_name: str
 ) -> None:
     if attention.density_power:
         m = n
     inputs = qkv(n, m, d, d_v, torch.float32)
     exact = [t.detach().double().requires_grad_() for t in inputs]
-    arguments, _ = restriction(kind, n, m)
+    arguments, _ = mask_arguments(mask_name, n, m)
     got, want = (
         with_kernel(attention, kernel)(*inputs, **arguments),
         with_kernel(attention, "reference")(*exact, **arguments),
@@ -116,27 +120,27 @@ def test_tied_tokens_have_finite_exact_gradients(attention: Attention, kernel: s
     _, k, v = qkv(6, 6)
     tied = with_kernel(attention, kernel)
     got = torch.autograd.grad(tied(k, k, v).square().sum(), (k, v))
-    # the same point at two places, far from it, and at the origin
+    # pairs of equal tokens, and tokens at the origin
     doubled = (
         torch.cat([k[..., :2, :], k[..., :2, :], torch.zeros_like(k[..., :2, :])], dim=-2).detach().requires_grad_()
     )
     same = torch.autograd.grad(tied(doubled, doubled, v).square().sum(), (doubled, v))
-    assert all(one.isfinite().all() for one in (*got, *same))
-    assert max(one.abs().max() for one in (*got, *same)) < 1e4
+    assert all(grad.isfinite().all() for grad in (*got, *same))
+    assert max(grad.abs().max() for grad in (*got, *same)) < 1e4
     want = torch.autograd.grad(with_kernel(attention, "reference")(k, k, v).square().sum(), (k, v))
     assert_close(got, want, rtol=1e-11, atol=1e-11)
 
 
 @every_pair
 def test_gradient_of_tied_tokens_is_the_derivative(attention: Attention, kernel: str) -> None:
-    """A token stays at distance 0 from itself however it moves, so the derivative exists there too."""
+    """The distance of a token to itself is 0 wherever it moves, so the derivative exists there, too."""
     _, k, v = qkv(4, 4, 3, 2, batch=(1, 2))
     tied = with_kernel(attention, kernel)
     assert gradcheck(lambda k, v: tied(k, k, v), (k, v))
 
 
 @every_float32_pair
-def test_a_row_that_sees_nothing_gives_zero(attention: Attention, kernel: str) -> None:
+def test_a_row_without_keys_has_output_0_and_gradient_0(attention: Attention, kernel: str) -> None:
     q, k, v = qkv(6, 6, dtype=torch.float32)
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool)
     mask[0, 0, 4] = False
@@ -155,26 +159,26 @@ def test_a_row_that_sees_nothing_gives_zero(attention: Attention, kernel: str) -
 @pytest.mark.parametrize("tied", [True, False])
 def test_attention_does_not_depend_on_the_origin(attention: Attention, kernel: str, tied: bool) -> None:
     if type(attention).__name__ in ("DotProduct", "Spherical"):
-        pytest.skip("an angle or a dot product does depend on the origin")
+        pytest.skip("an angle or a dot product depends on the origin")
     q, k, v = qkv(64, 64, 64, dtype=torch.float32)
     q = k if tied else q
     computed = with_kernel(attention, kernel)
     shift = 10.0
-    # what float32 can represent after the shift, so that only the kernel's own rounding is measured
+    # rounded to what float32 can represent after the shift, so that only the rounding of the kernel is measured
     q, k = (q + shift) - shift, (k + shift) - shift
     assert_close(computed(q + shift, k + shift, v), computed(q, k, v), rtol=0, atol=SHIFT_TOLERANCE)
 
 
 @every_float32_pair
-def test_a_token_is_at_no_distance_from_itself(attention: Attention, kernel: str) -> None:
-    """With a very sharp kernel a token sees itself only, wherever it is: the output is its own value."""
+def test_distance_of_a_token_to_itself_is_0(attention: Attention, kernel: str) -> None:
+    """With a very small kappa every token attends only to itself, so the output is its own value."""
     if not hasattr(attention, "alpha") or attention.density_power:
-        pytest.skip("no distance to look at")
+        pytest.skip("this attention has no distance")
     sharp = type(attention)(attention.alpha, kappa=1e-3, intrinsic_dim=40.0, kernel=kernel)
     _, k, v = qkv(64, 64, 64, dtype=torch.float32)
     k = k.detach() + (0.0 if type(attention).__name__ == "Spherical" else 10.0)
     if refusal(sharp, kernel, k, k, v) is not None:
-        pytest.skip("not this kernel's")
+        pytest.skip(f"{kernel} does not compute this")
     assert_close(sharp(k, k, v), v, rtol=0, atol=1e-5)
 
 
@@ -196,11 +200,9 @@ def test_weights_are_row_stochastic(attention: Attention, n: int, m: int, spread
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
-@every_pair
+@every_pair_without_density
 @given(seed=st.integers(0, 2**31))
 def test_masked_key_has_no_influence(attention: Attention, kernel: str, seed: int) -> None:
-    if attention.density_power:
-        return
     q, k, v = qkv(5, 7, seed=seed)
     mask = torch.ones(5, 7, dtype=torch.bool)
     mask[:, 3] = False
@@ -211,7 +213,7 @@ def test_masked_key_has_no_influence(attention: Attention, kernel: str, seed: in
 
 @every_pair
 @given(seed=st.integers(0, 2**31))
-def test_keys_have_no_order(attention: Attention, kernel: str, seed: int) -> None:
+def test_permuting_the_tokens_permutes_the_output(attention: Attention, kernel: str, seed: int) -> None:
     q, k, v = qkv(6, 6, seed=seed)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
     computed = with_kernel(attention, kernel)
@@ -220,7 +222,7 @@ def test_keys_have_no_order(attention: Attention, kernel: str, seed: int) -> Non
 
 
 @every_pair
-def test_excluded_self_is_a_masked_diagonal(attention: Attention, kernel: str) -> None:
+def test_exclude_self_equals_a_masked_diagonal(attention: Attention, kernel: str) -> None:
     q, k, v = qkv(6, 6)
     without = with_kernel(attention, kernel)
     without.exclude_self = True
@@ -229,10 +231,8 @@ def test_excluded_self_is_a_masked_diagonal(attention: Attention, kernel: str) -
     assert without(q[..., :1, :], k[..., :1, :], v[..., :1, :]).eq(0).all()
 
 
-@every_pair
-def test_a_cached_step_is_the_last_row(attention: Attention, kernel: str) -> None:
-    if attention.density_power:
-        pytest.skip("the density of all tokens needs all queries")
+@every_pair_without_density
+def test_queries_with_an_offset_equal_the_last_rows(attention: Attention, kernel: str) -> None:
     q, k, v = qkv(6, 6)
     computed = with_kernel(attention, kernel)
     whole = computed(q, k, v, is_causal=True)
@@ -241,7 +241,7 @@ def test_a_cached_step_is_the_last_row(attention: Attention, kernel: str) -> Non
 
 
 @every_float32_pair
-def test_dropout_keeps_the_mean_and_the_seed(attention: Attention, kernel: str) -> None:
+def test_dropout_keeps_the_mean_and_follows_the_seed(attention: Attention, kernel: str) -> None:
     q, k, v = qkv(7, 7, dtype=torch.float32, batch=(200, 4))
     q, k, v = (t[:1, :1].expand(200, 4, -1, -1) for t in (q, k, v))
     computed = with_kernel(attention, kernel)
@@ -253,7 +253,7 @@ def test_dropout_keeps_the_mean_and_the_seed(attention: Attention, kernel: str) 
     torch.manual_seed(1)
     assert_close(computed(q, k, v), once, rtol=0, atol=0)
     assert not torch.equal(once[0, 0], once[1, 0])
-    # 800 draws: the standard error is below 0.05 of a value's size
+    # 800 samples: the standard error is below 0.05 of the size of a value
     assert_close(once.mean(dim=(0, 1)), undropped, rtol=0, atol=0.2)
     computed.eval()
     assert_close(computed(q, k, v)[0, 0], undropped)
@@ -273,6 +273,6 @@ def test_dropout_is_the_same_in_backward(attention: Attention, kernel: str) -> N
     assert_close((grad * v).sum(), (upstream * out).sum(), rtol=1e-4, atol=1e-3)
 
 
-def test_uniform_is_the_mean_of_the_visible_values() -> None:
+def test_uniform_attention_is_the_mean_of_the_values() -> None:
     q, k, v = qkv()
     assert_close(Uniform()(q, k, v), v.mean(-2, keepdim=True).expand(-1, -1, 5, -1))

@@ -1,4 +1,4 @@
-"""Alpha and kappa of each head: learned, with exact gradients by every kernel, in their ranges; and additive bias."""
+"""Learned alpha and kappa per head: gradients of every kernel, and their ranges. Also: additive bias."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from fna_lightning.nn import Encoder
 
 from helpers.attention_cases import TOLERANCE, qkv, refusal
 
-# what is learned from where, on which manifold
+# class, initial alpha, learned values
 CASES = [
     (Fractional, 1.2, ["alpha", "kappa"]),
     (Fractional, 1.7, ["alpha"]),
@@ -28,87 +28,87 @@ KERNELS = ["reference", "chunked", "sdpa", "cpu"]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the chunked kernel cut even these small problems into several blocks."""
+    """Make the chunked kernel divide these small problems into several blocks."""
     monkeypatch.setattr(chunked, "BLOCK_ELEMENTS", 64)
 
 
-def learner(kind: type[Fractional], alpha: float, learn: list[str], kernel: str, heads: int = 3) -> Fractional:
-    """Return an attention whose heads have moved away from where they start."""
-    attention = kind(alpha, learn=learn, kernel=kernel).for_heads(heads)
+def learned_attention(cls: type[Fractional], alpha: float, learn: list[str], kernel: str, heads: int = 3) -> Fractional:
+    """Return an attention whose parameters differ between heads and from their initial values."""
+    attention = cls(alpha, learn=learn, kernel=kernel).for_heads(heads)
     with torch.no_grad():
-        for place, one in enumerate(attention.parameters()):
-            one += torch.linspace(-1.0, 0.5, heads) * (1 + place)
+        for index, parameter in enumerate(attention.parameters()):
+            parameter += torch.linspace(-1.0, 0.5, heads) * (1 + index)
     return attention
 
 
-def written(attention: Fractional, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-    """Return the output head by head, each by an attention whose alpha and kappa are plain numbers."""
+def output_per_head(attention: Fractional, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+    """Return the output computed head by head, with an attention that has fixed alpha and kappa."""
     alphas, kappas = attention.exponent(q) - attention.dimension(q), attention.scale(q)
     heads = []
     for head in range(q.size(1)):
-        alpha, kappa = (one[head].item() if isinstance(one, Tensor) else float(one) for one in (alphas, kappas))
-        plain = type(attention)(alpha, kappa, attention.dimension(q))
-        kernel = plain.log_kernel(q[:, head], k[:, head])
+        alpha, kappa = (x[head].item() if isinstance(x, Tensor) else float(x) for x in (alphas, kappas))
+        fixed = type(attention)(alpha, kappa, attention.dimension(q))
+        kernel = fixed.log_kernel(q[:, head], k[:, head])
         heads.append(masked_softmax(kernel, allowed) @ v[:, head])
     return torch.stack(heads, dim=1)
 
 
-@pytest.mark.parametrize(("kind", "alpha", "learn"), CASES, ids=str)
+@pytest.mark.parametrize(("cls", "alpha", "learn"), CASES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_head_has_its_own_numbers(kind: type[Fractional], alpha: float, learn: list[str], kernel: str) -> None:
+def test_every_head_uses_its_own_values(cls: type[Fractional], alpha: float, learn: list[str], kernel: str) -> None:
     dtype = torch.float32 if kernel == "cpu" else torch.float64
     q, k, v = qkv(9, 9, dtype=dtype)
-    attention = learner(kind, alpha, learn, kernel)
+    attention = learned_attention(cls, alpha, learn, kernel)
     if refusal(attention, kernel, q, k, v) is not None:
-        pytest.skip("not this kernel's")
+        pytest.skip(f"{kernel} does not compute this")
     allowed = torch.ones(9, 9, dtype=torch.bool).tril()
     assert_close(
-        attention(q, k, v, is_causal=True), written(attention, q, k, v, allowed), rtol=0, atol=TOLERANCE[dtype]
+        attention(q, k, v, is_causal=True), output_per_head(attention, q, k, v, allowed), rtol=0, atol=TOLERANCE[dtype]
     )
 
 
-@pytest.mark.parametrize(("kind", "alpha", "learn"), CASES, ids=str)
+@pytest.mark.parametrize(("cls", "alpha", "learn"), CASES, ids=str)
 @pytest.mark.parametrize("kernel", ["reference", "chunked", "sdpa"])
 def test_gradient_of_the_parameters_is_the_derivative(
-    kind: type[Fractional], alpha: float, learn: list[str], kernel: str
+    cls: type[Fractional], alpha: float, learn: list[str], kernel: str
 ) -> None:
     q, k, v = qkv(4, 5, 3, 2, batch=(2, 3))
-    attention = learner(kind, alpha, learn, kernel).double()
+    attention = learned_attention(cls, alpha, learn, kernel).double()
     if refusal(attention, kernel, q, k, v) is not None:
-        pytest.skip("not this kernel's")
+        pytest.skip(f"{kernel} does not compute this")
     names = [name for name, _ in attention.named_parameters()]
     mask = torch.rand(2, 1, 4, 5, generator=torch.Generator().manual_seed(0)) < 0.7
 
     def run(q: Tensor, k: Tensor, v: Tensor, *values: Tensor) -> Tensor:
         return functional_call(attention, dict(zip(names, values, strict=True)), (q, k, v, mask))
 
-    values = [one.detach().requires_grad_() for one in attention.parameters()]
+    values = [parameter.detach().requires_grad_() for parameter in attention.parameters()]
     assert len(values) == len(learn)
     assert gradcheck(run, (q, k, v, *values))
 
 
-@pytest.mark.parametrize(("kind", "alpha", "learn"), CASES, ids=str)
+@pytest.mark.parametrize(("cls", "alpha", "learn"), CASES, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_float32_gradients_agree_with_float64(
-    kind: type[Fractional], alpha: float, learn: list[str], kernel: str
+    cls: type[Fractional], alpha: float, learn: list[str], kernel: str
 ) -> None:
     inputs = qkv(33, 40, 16, 8, torch.float32)
-    attention = learner(kind, alpha, learn, kernel)
+    attention = learned_attention(cls, alpha, learn, kernel)
     if refusal(attention, kernel, *inputs) is not None:
-        pytest.skip("not this kernel's")
-    exact = learner(kind, alpha, learn, "reference").double()
+        pytest.skip(f"{kernel} does not compute this")
+    exact = learned_attention(cls, alpha, learn, "reference").double()
     upstream = torch.randn(2, 3, 33, 8, generator=torch.Generator().manual_seed(1))
     got = torch.autograd.grad(attention(*inputs), (*inputs, *attention.parameters()), upstream)
-    doubles = [one.detach().double().requires_grad_() for one in inputs]
+    doubles = [x.detach().double().requires_grad_() for x in inputs]
     want = torch.autograd.grad(exact(*doubles), (*doubles, *exact.parameters()), upstream.double())
     for a, b in zip(got, want, strict=True):
         assert_close(a.double() / b.abs().max(), b / b.abs().max(), rtol=0, atol=TOLERANCE[torch.float32])
 
 
-def test_bfloat16_tokens_keep_a_float32_gradient() -> None:
+def test_parameters_get_float32_gradients_from_bfloat16_tokens() -> None:
     for alpha, learn in ((1.2, ["alpha", "kappa"]), (2.0, ["kappa"])):
         q, k, v = qkv(17, 17, dtype=torch.bfloat16)
-        attention, exact = (learner(Fractional, alpha, learn, kernel) for kernel in ("auto", "reference"))
+        attention, exact = (learned_attention(Fractional, alpha, learn, kernel) for kernel in ("auto", "reference"))
         attention(q, k, v).sum().backward()
         exact.double()(q.double(), k.double(), v.double()).sum().backward()
         for a, b in zip(attention.parameters(), exact.parameters(), strict=True):
@@ -116,7 +116,7 @@ def test_bfloat16_tokens_keep_a_float32_gradient() -> None:
             assert_close(a.grad.double(), b.grad, rtol=0.05, atol=0.05)
 
 
-def test_they_start_at_the_rule_and_stay_in_range() -> None:
+def test_they_start_at_the_given_values_and_stay_in_range() -> None:
     q, k, v = qkv(6, 6)
     started = Fractional(1.2, learn=["alpha", "kappa"]).for_heads(3)
     assert_close(started.double()(q, k, v), Fractional(1.2)(q, k, v), rtol=0, atol=1e-6)
@@ -128,26 +128,25 @@ def test_they_start_at_the_rule_and_stay_in_range() -> None:
         assert (alpha < 2.0).all()
 
 
-def test_every_layer_learns_its_own() -> None:
+def test_every_layer_has_its_own_parameters() -> None:
     attention = Fractional(learn="kappa")
     encoder = Encoder(attention, dim=8, depth=2, num_heads=4)
     first, second = (layer.self_attn for layer in encoder.layers)
     assert first.attention is not second.attention
     assert first.learned_values()["kappa"].shape == (4,)
     encoder(torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))).square().sum().backward()
-    assert all(one.attention.learned.log_scale.grad.abs().min() > 0 for one in (first, second))
+    assert all(layer.attention.learned.log_scale.grad.abs().min() > 0 for layer in (first, second))
     plain = Fractional()
     assert MultiheadAttention(8, 2, plain).attention is plain
     assert not list(plain.parameters())
 
 
-def test_kappa_may_be_a_number_for_each_head() -> None:
+def test_kappa_may_be_one_number_per_head() -> None:
     q, k, v = qkv(6, 6)
     for alpha in (1.2, 2.0):
-        many = Fractional(alpha, kappa=[0.5, 1.0, 2.0])(q, k, v)
+        outputs = Fractional(alpha, kappa=[0.5, 1.0, 2.0])(q, k, v)
         for head, kappa in enumerate((0.5, 1.0, 2.0)):
-            one = Fractional(alpha, kappa)(q[:, head], k[:, head], v[:, head])
-            assert_close(many[:, head], one)
+            assert_close(outputs[:, head], Fractional(alpha, kappa)(q[:, head], k[:, head], v[:, head]))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def test_kappa_may_be_a_number_for_each_head() -> None:
     ],
     ids=str,
 )
-def test_mistakes_are_named(settings: dict, message: str) -> None:
+def test_invalid_settings_raise(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Fractional(**settings)
 
@@ -187,19 +186,19 @@ def test_a_bias_is_added_to_the_logits(attention: Fractional) -> None:
     assert_close(attention.weights(q, k, bias=bias) @ v, want)
 
 
-def test_minus_infinity_hides_a_key_and_may_empty_a_row() -> None:
+def test_a_bias_of_minus_infinity_masks_a_key() -> None:
     q, k, v = qkv(5, 7)
-    hidden = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)) < 0.4
-    hidden[3] = True
-    bias = torch.zeros(5, 7, dtype=torch.float64).masked_fill(hidden, -torch.inf)
+    masked = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)) < 0.4
+    masked[3] = True
+    bias = torch.zeros(5, 7, dtype=torch.float64).masked_fill(masked, -torch.inf)
     out = Fractional()(q, k, v, bias=bias)
-    assert_close(out, Fractional()(q, k, v, ~hidden))
+    assert_close(out, Fractional()(q, k, v, ~masked))
     assert out[..., 3, :].eq(0).all()
     with pytest.raises(
-        TypeError, match=r"bias must be numbers to add to the logits, got torch\.bool; a boolean one is"
+        TypeError, match=r"bias must be a floating-point tensor .*got torch\.bool; pass a boolean tensor as mask"
     ):
-        Fractional()(q, k, v, bias=hidden)
+        Fractional()(q, k, v, bias=masked)
     with pytest.raises(ValueError, match=r"bias of shape \(7, 5\) does not broadcast to \(2, 3, 5, 7\)"):
         Fractional()(q, k, v, bias=bias.mT)
-    with pytest.raises(RuntimeError, match="kernel 'sdpa' cannot run here: it adds no bias"):
+    with pytest.raises(RuntimeError, match="kernel 'sdpa' cannot run here: it does not support a bias"):
         Fractional(2.0, kernel="sdpa")(q, k, v, bias=bias)

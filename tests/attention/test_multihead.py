@@ -16,8 +16,8 @@ from fna_lightning.attention import (
     Uniform,
 )
 
-KINDS = [Fractional(1.2, kappa="vision"), Fractional(2.0), Spherical(), DotProduct(), Uniform()]
-every_kind = pytest.mark.parametrize("attention", KINDS, ids=repr)
+ATTENTIONS = [Fractional(1.2, kappa="vision"), Fractional(2.0), Spherical(), DotProduct(), Uniform()]
+every_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
 
 
 def layer_of(attention: Attention, *, tied: bool = False) -> MultiheadAttention:
@@ -25,18 +25,18 @@ def layer_of(attention: Attention, *, tied: bool = False) -> MultiheadAttention:
     return MultiheadAttention(12, 3, attention, lambda dim, heads: LinearProjection(dim, heads, tied=tied)).double()
 
 
-def test_dot_product_heads_are_pytorchs() -> None:
+def test_dot_product_equals_pytorch() -> None:
     layer = layer_of(DotProduct())
     x = torch.randn(2, 7, 12, dtype=torch.float64)
     weights = torch.cat([layer.projection.query.weight, layer.projection.key.weight, layer.value.weight])
-    theirs, _ = F.multi_head_attention_forward(
+    want, _ = F.multi_head_attention_forward(
         *[x.transpose(0, 1)] * 3, 12, 3, weights, torch.zeros(36, dtype=torch.float64), None, None, False, 0.0,
         layer.out.weight, layer.out.bias, need_weights=False,
     )  # fmt: skip
-    assert_close(layer(x), theirs.transpose(0, 1))
+    assert_close(layer(x), want.transpose(0, 1))
 
 
-@every_kind
+@every_attention
 def test_padding_changes_nothing(attention: Attention) -> None:
     layer = layer_of(attention)
     x = torch.randn(2, 7, 12, dtype=torch.float64)
@@ -45,9 +45,9 @@ def test_padding_changes_nothing(attention: Attention) -> None:
     assert_close(layer(padded, mask=real)[:, :7], layer(x))
 
 
-@every_kind
+@every_attention
 @pytest.mark.parametrize("steps", [[1] * 7, [3, 1, 3], [7]])
-def test_decoding_with_a_cache_is_decoding_without(attention: Attention, steps: list[int]) -> None:
+def test_decoding_with_a_cache_equals_decoding_without(attention: Attention, steps: list[int]) -> None:
     layer = layer_of(attention)
     x = torch.randn(2, 7, 12, dtype=torch.float64)
     cache = KeyValueCache()
@@ -56,7 +56,7 @@ def test_decoding_with_a_cache_is_decoding_without(attention: Attention, steps: 
     assert len(cache) == 7
 
 
-@every_kind
+@every_attention
 def test_cross_attention_computes_the_context_once(attention: Attention) -> None:
     layer = layer_of(attention, tied=True)
     x, context = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 9, 12, dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_cross_attention_computes_the_context_once(attention: Attention) -> None
     assert_close(torch.cat([first, second], dim=1), layer(x, context))
 
 
-def test_a_cache_follows_its_hypotheses() -> None:
+def test_reordering_a_cache() -> None:
     layer = layer_of(DotProduct())
     x = torch.randn(2, 4, 12, dtype=torch.float64)
     cache = KeyValueCache()

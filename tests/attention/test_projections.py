@@ -1,4 +1,4 @@
-"""The five rows of the paper's table, and its Proposition 1."""
+"""The five projections of the paper's table, and its Proposition 1."""
 
 import pytest
 import torch
@@ -69,11 +69,11 @@ def test_proposition_1_one_rotation_is_enough(attention: Attention) -> None:
     x = torch.randn(2, 1, 9, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     w_q, w_k = (torch.linalg.qr(torch.randn(D, D, dtype=torch.float64)).Q for _ in range(2))
     both = attention.weights(x @ w_q.mT, x @ w_k.mT)
-    one = attention.weights(x, x @ (w_q.mT @ w_k).mT)
-    assert_close(both, one, rtol=0, atol=1e-12)
+    single = attention.weights(x, x @ (w_q.mT @ w_k).mT)
+    assert_close(both, single, rtol=0, atol=1e-12)
 
 
-def test_value_and_output_maps_are_free_with_one_bias() -> None:
+def test_value_and_output_maps_are_linear_with_one_bias() -> None:
     layer = MultiheadAttention(D, 3, DotProduct())
     assert layer.value.bias is None
     assert layer.out.bias is not None

@@ -1,4 +1,4 @@
-"""FNA behind PyTorch's own signature: the same weights, the same masks, inside PyTorch's own layers."""
+"""FractionalMultiheadAttention: weights, masks and shapes of nn.MultiheadAttention, also inside PyTorch's layers."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ def tokens(*shape: int, seed: int = 0) -> Tensor:
 
 
 def pair(**options: Any) -> tuple[nn.MultiheadAttention, FractionalMultiheadAttention]:
-    """Return PyTorch's layer, and ours with its weights but dot products instead of distances."""
+    """Return PyTorch's layer, and ours with the same weights and dot-product attention."""
     torch.manual_seed(0)
-    theirs = nn.MultiheadAttention(DIM, HEADS, dtype=torch.float64, **options).eval()
+    pytorch = nn.MultiheadAttention(DIM, HEADS, dtype=torch.float64, **options).eval()
     ours = FractionalMultiheadAttention(DIM, HEADS, dtype=torch.float64, **options).eval()
-    ours.load_state_dict(theirs.state_dict())
-    ours.site.attention = DotProduct()
-    return theirs, ours
+    ours.load_state_dict(pytorch.state_dict())
+    ours.core.attention = DotProduct()
+    return pytorch, ours
 
 
 CALLS: list[dict[str, Any]] = [
@@ -45,17 +45,17 @@ CALLS: list[dict[str, Any]] = [
     [{"batch_first": True}, {}, {"bias": False, "batch_first": True}, {"kdim": 4, "vdim": 6, "batch_first": True}],
     ids=str,
 )
-def test_with_dot_products_it_is_pytorchs_layer(options: dict[str, Any], call: dict[str, Any]) -> None:
-    """What differs from PyTorch is the kernel and nothing else: projections, masks and shapes are its own."""
-    theirs, ours = pair(**options)
+def test_with_dot_products_it_equals_pytorch(options: dict[str, Any], call: dict[str, Any]) -> None:
+    """Only the attention differs from PyTorch's layer: projections, masks and shapes are the same."""
+    pytorch, ours = pair(**options)
     q, k, v = (
         tokens(BATCH, N, DIM),
         tokens(BATCH, M, options.get("kdim", DIM)),
         tokens(BATCH, M, options.get("vdim", DIM)),
     )
     if not options.get("batch_first"):
-        q, k, v = (one.transpose(0, 1) for one in (q, k, v))
-    want, got = theirs(q, k, v, **call), ours(q, k, v, **call)
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    want, got = pytorch(q, k, v, **call), ours(q, k, v, **call)
     assert_close(got[0], want[0])
     assert (got[1] is None) == (want[1] is None)
     if want[1] is not None:
@@ -63,10 +63,10 @@ def test_with_dot_products_it_is_pytorchs_layer(options: dict[str, Any], call: d
 
 
 def test_one_sequence_without_a_batch() -> None:
-    theirs, ours = pair()
+    pytorch, ours = pair()
     x = tokens(N, DIM)
     padding = torch.tensor([False] * 4 + [True])
-    for a, b in zip(ours(x, x, x, padding), theirs(x, x, x, padding), strict=True):
+    for a, b in zip(ours(x, x, x, padding), pytorch(x, x, x, padding), strict=True):
         assert_close(a, b)
 
 
@@ -75,7 +75,7 @@ def test_it_is_fractional_attention_of_the_projected_heads() -> None:
     layer = FractionalMultiheadAttention(DIM, HEADS, batch_first=True, alpha=1.5, kappa=0.7).double()
     x, padding = tokens(BATCH, N, DIM), torch.arange(N) >= torch.tensor([5, 2])[:, None]
     q, k, v = (x @ layer.in_proj_weight.mT).chunk(3, dim=-1)
-    q, k, v = (one.unflatten(-1, (HEADS, -1)).transpose(1, 2) for one in (q, k, v))
+    q, k, v = (x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for x in (q, k, v))
     out = Fractional(1.5, 0.7)(q, k, v, ~padding[:, None, None, :]).transpose(1, 2).flatten(2)
     assert_close(layer(x, x, x, key_padding_mask=padding)[0], layer.out_proj(out))
 
@@ -88,8 +88,8 @@ def encoder(alpha: float) -> nn.TransformerEncoder:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_pytorchs_encoder_uses_it_in_training_and_in_evaluation() -> None:
-    """In evaluation PyTorch's layer likes to go past the module, straight to dot products."""
+def test_pytorch_encoder_calls_it_in_training_and_in_evaluation() -> None:
+    """In evaluation, the fast path of PyTorch's encoder would compute dot-product attention instead."""
     x, padding = tokens(BATCH, N, DIM).float(), torch.arange(N) >= torch.tensor([5, 2])[:, None]
     model = encoder(1.2)
     trained = model(x, src_key_padding_mask=padding)
@@ -99,11 +99,11 @@ def test_pytorchs_encoder_uses_it_in_training_and_in_evaluation() -> None:
     real = ~padding
     assert_close(evaluated[real], trained[real])
     assert not torch.allclose(other[real], evaluated[real], atol=1e-4)
-    shown = model.layers[0].self_attn(x, x, x, padding)[1]
-    assert shown[1, :, 2:].eq(0).all()
+    weights = model.layers[0].self_attn(x, x, x, padding)[1]
+    assert weights[1, :, 2:].eq(0).all()
 
 
-def test_padding_changes_nothing_and_an_empty_row_is_zero() -> None:
+def test_padding_has_no_influence_and_a_row_without_keys_is_0() -> None:
     layer = FractionalMultiheadAttention(DIM, HEADS, bias=False, batch_first=True).double()
     x = tokens(1, N, DIM)
     longer = torch.cat([x, 100 * tokens(1, 2, DIM, seed=3)], dim=1)
@@ -117,11 +117,11 @@ def test_alpha_and_kappa_can_be_learned() -> None:
     layer = FractionalMultiheadAttention(DIM, HEADS, batch_first=True, learn=["alpha", "kappa"]).double()
     x = tokens(BATCH, N, DIM)
     layer(x, x, x, need_weights=False)[0].square().sum().backward()
-    assert layer.site.attention.learned.log_scale.grad.abs().min() > 0
-    assert layer.site.learned_values()["alpha"].shape == (HEADS,)
+    assert layer.core.attention.learned.log_scale.grad.abs().min() > 0
+    assert layer.core.learned_values()["alpha"].shape == (HEADS,)
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(ValueError, match=r"embed_dim \(10\) must be a multiple of num_heads \(3\)"):
         FractionalMultiheadAttention(10, 3)
     layer = FractionalMultiheadAttention(DIM, HEADS)

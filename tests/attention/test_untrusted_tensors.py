@@ -1,4 +1,4 @@
-"""Tensors that do not fit each other: an error before any kernel reads them, never memory that is not theirs."""
+"""Tensors that do not match raise an error before any kernel reads them; no kernel reads memory out of bounds."""
 
 import math
 import os
@@ -20,10 +20,10 @@ from fna_lightning.attention import (
 )
 from fna_lightning.attention.kernels.cpu import library as cpu_library
 
-from helpers.attention_cases import KINDS, refusal
+from helpers.attention_cases import NAMED_ATTENTIONS, refusal
 
 needs_kernel = pytest.mark.skipif(
-    cpu_library.missing() is not None, reason=f"no C kernel here: {cpu_library.missing()}"
+    cpu_library.unavailable() is not None, reason=f"no C kernel here: {cpu_library.unavailable()}"
 )
 NAMES = ("auto", "cpu", "sdpa", "chunked", "reference")
 
@@ -33,21 +33,21 @@ def tokens(*shape: int, seed: int = 0) -> Tensor:
 
 
 def every_pair() -> list[tuple[str, str]]:
-    """Return every kind of attention with every kernel that computes it here."""
+    """Return the name of every attention with every kernel that computes it here."""
     q = tokens(1, 1, 2, 8)
     return [
-        (kind, name)
-        for kind, make in KINDS.items()
-        for name in NAMES
-        if name == "auto" or refusal(make(name), name, q, q, q) is None
+        (case, kernel)
+        for case, make in NAMED_ATTENTIONS.items()
+        for kernel in NAMES
+        if kernel == "auto" or refusal(make(kernel=kernel), kernel, q, q, q) is None
     ]
 
 
-EVERY = pytest.mark.parametrize(("kind", "kernel"), every_pair())
+EVERY = pytest.mark.parametrize(("case", "kernel"), every_pair())
 
 
 def attack(code: str) -> str:
-    """Run code in a process of its own, which must end by itself, and return what it printed last."""
+    """Run code in a separate process, which must not crash, and return the last line of its output."""
     imports = "import torch; torch.set_num_threads(1)\nfrom fna_lightning.attention import *\n"
     result = subprocess.run(
         [sys.executable, "-c", imports + code],
@@ -57,7 +57,7 @@ def attack(code: str) -> str:
         timeout=120,
         check=False,
     )
-    assert result.returncode >= 0, f"ended by signal {-result.returncode}"
+    assert result.returncode >= 0, f"killed by signal {-result.returncode}"
     return (result.stdout + result.stderr).strip().splitlines()[-1]
 
 
@@ -95,13 +95,13 @@ ATTACKS = {
 
 @needs_kernel
 @pytest.mark.parametrize("code", ATTACKS.values(), ids=ATTACKS)
-def test_memory_of_others_is_never_touched(code) -> None:
+def test_no_out_of_bounds_access(code) -> None:
     assert attack(code).startswith("ValueError: ")
 
 
 @EVERY
-def test_values_that_are_longer_or_shorter_than_keys(kind, kernel) -> None:
-    attention, q = KINDS[kind](kernel), tokens(2, 3, 4, 8)
+def test_values_that_are_longer_or_shorter_than_keys(case, kernel) -> None:
+    attention, q = NAMED_ATTENTIONS[case](kernel=kernel), tokens(2, 3, 4, 8)
     for length in (0, 1, 3, 5, 200):
         message = f"k has 4 keys and v has {length} values; they must have the same length"
         with pytest.raises(ValueError, match=message):
@@ -109,8 +109,8 @@ def test_values_that_are_longer_or_shorter_than_keys(kind, kernel) -> None:
 
 
 @EVERY
-def test_every_tensor_must_be_on_the_same_device(kind, kernel) -> None:
-    attention, q = KINDS[kind](kernel), tokens(2, 3, 4, 8)
+def test_every_tensor_must_be_on_the_same_device(case, kernel) -> None:
+    attention, q = NAMED_ATTENTIONS[case](kernel=kernel), tokens(2, 3, 4, 8)
     far = q.to("meta")
     mask, bias = torch.ones(4, 4, dtype=torch.bool), torch.zeros(4, 4)
     for call in ((far, q, q), (q, far, q), (q, q, far), (far, far, q)):
@@ -120,14 +120,14 @@ def test_every_tensor_must_be_on_the_same_device(kind, kernel) -> None:
         attention(q, q, q, mask.to("meta"))
     with pytest.raises(ValueError, match="q is on cpu and bias is on meta"):
         attention(q, q, q, bias=bias.to("meta"))
-    for restriction in ({"mask": mask.to("meta")}, {"bias": bias.to("meta")}):
+    for arguments in ({"mask": mask.to("meta")}, {"bias": bias.to("meta")}):
         with pytest.raises(ValueError, match="is on meta; move them to the same device"):
-            attention.weights(q, q, **restriction)
+            attention.weights(q, q, **arguments)
     with pytest.raises(ValueError, match="q is on cpu and k is on meta"):
         attention.weights(q, far)
 
 
-def test_what_is_learned_must_be_on_the_same_device() -> None:
+def test_learned_parameters_must_be_on_the_same_device() -> None:
     attention, q = Fractional(1.2, learn=("alpha", "kappa")).to("meta"), tokens(2, 3, 4, 8)
     for kernel in NAMES:
         attention.kernel = kernel
@@ -136,8 +136,8 @@ def test_what_is_learned_must_be_on_the_same_device() -> None:
 
 
 @EVERY
-def test_number_types(kind, kernel) -> None:
-    attention, q = KINDS[kind](kernel), tokens(2, 3, 4, 8)
+def test_dtypes_that_differ_or_are_not_floating_point(case, kernel) -> None:
+    attention, q = NAMED_ATTENTIONS[case](kernel=kernel), tokens(2, 3, 4, 8)
     for call, names in (
         ((q, q.bfloat16(), q), "q and k"),
         ((q, q, q.half()), "k and v"),
@@ -154,8 +154,8 @@ def test_number_types(kind, kernel) -> None:
 
 
 @EVERY
-def test_axes_that_do_not_fit(kind, kernel) -> None:
-    attention = KINDS[kind](kernel)
+def test_axes_that_do_not_match(case, kernel) -> None:
+    attention = NAMED_ATTENTIONS[case](kernel=kernel)
     with pytest.raises(ValueError, match=r"\(..., tokens, width\), got \(8,\)"):
         attention(*(tokens(8),) * 3)
     q = tokens(2, 3, 4, 8)
@@ -170,9 +170,9 @@ def test_axes_that_do_not_fit(kind, kernel) -> None:
 
 
 @EVERY
-def test_what_does_fit(kind, kernel) -> None:
-    """Strided, expanded and empty tensors, values of another width, and axes that broadcast."""
-    attention, reference = KINDS[kind](kernel), KINDS[kind]("reference")
+def test_valid_layouts(case, kernel) -> None:
+    """Strided, expanded and empty tensors, values of another width, and axes that broadcast are accepted."""
+    attention, reference = NAMED_ATTENTIONS[case](kernel=kernel), NAMED_ATTENTIONS[case](kernel="reference")
     wide = tokens(2, 9, 3, 24)
     strided = [x.transpose(1, 2) for x in wide.chunk(3, dim=-1)]
     expanded = tokens(1, 1, 1, 8).expand(2, 3, 9, 8)
@@ -189,9 +189,9 @@ def test_what_does_fit(kind, kernel) -> None:
     for q, k, v in cases:
         leaves, others = ([x.detach().clone(memory_format=torch.preserve_format) for x in (q, k, v)] for _ in range(2))
         both = []
-        for it, tensors in ((attention, leaves), (reference, others)):
-            tensors = [x.requires_grad_(place != 1) for place, x in enumerate(tensors)]
-            out = it(*tensors)
+        for module, tensors in ((attention, leaves), (reference, others)):
+            tensors = [x.requires_grad_(index != 1) for index, x in enumerate(tensors)]
+            out = module(*tensors)
             both.append([out, *torch.autograd.grad(out.square().sum(), [tensors[0], tensors[2]])])
         for got, want in zip(*both, strict=True):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
@@ -202,7 +202,7 @@ def test_what_does_fit(kind, kernel) -> None:
     assert attention(q, q, q[..., :0]).shape == (2, 3, 9, 0)
 
 
-def test_tokens_without_coordinates_are_left_to_pytorch() -> None:
+def test_tokens_of_width_0_use_another_kernel() -> None:
     q, v = torch.zeros(1, 2, 3, 0), tokens(1, 2, 3, 4)
     mean = v.mean(dim=-2, keepdim=True).expand_as(v)
     for kernel in ("auto", "chunked", "reference"):
@@ -210,14 +210,21 @@ def test_tokens_without_coordinates_are_left_to_pytorch() -> None:
 
 
 def operator(**changes: Any) -> Callable[[], Any]:
-    """Return a call of the registered operator with some arguments changed."""
+    """Return a function that calls the registered operator with these arguments changed."""
     q = tokens(2, 3, 40, 8)
-    given = {"q": q, "k": q, "v": q, "mask": None, "kappa": torch.ones(3), "exponent": torch.ones(3), "seed": None}
-    given |= {"gaussian": False, "sphere": False, "causal": False, "exclude_self": False, "offset": 0, "dropout": 0.0}
-    return lambda: torch.ops.fna_lightning.radial_attention(*(given | changes).values())
+    arguments = {"q": q, "k": q, "v": q, "mask": None, "kappa": torch.ones(3), "exponent": torch.ones(3), "seed": None}
+    arguments |= {
+        "gaussian": False,
+        "sphere": False,
+        "causal": False,
+        "exclude_self": False,
+        "offset": 0,
+        "dropout": 0.0,
+    }
+    return lambda: torch.ops.fna_lightning.radial_attention(*(arguments | changes).values())
 
 
-WITHOUT_MEMORY = torch.zeros(2, 3, 1, 8).expand(2, 3, 2**40, 8)
+EXPANDED = torch.zeros(2, 3, 1, 8).expand(2, 3, 2**40, 8)
 WRONG: dict[str, dict[str, Any]] = {
     "longer values": {"v": tokens(2, 3, 41, 8)},
     "shorter values": {"v": tokens(2, 3, 39, 8)},
@@ -238,20 +245,20 @@ WRONG: dict[str, dict[str, Any]] = {
     "dropout 1": {"dropout": 1.0},
     "dropout nan": {"dropout": math.nan},
     "no coordinates": {"q": torch.zeros(2, 3, 40, 0), "k": torch.zeros(2, 3, 40, 0)},
-    "too many keys": {"k": WITHOUT_MEMORY, "v": WITHOUT_MEMORY},
+    "too many keys": {"k": EXPANDED, "v": EXPANDED},
 }
 
 
 @needs_kernel
 @pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
-def test_the_operator_checks_for_itself(changes) -> None:
+def test_the_operator_checks_its_arguments(changes) -> None:
     with pytest.raises((ValueError, TypeError)):
         operator(**changes)()
 
 
 @needs_kernel
 @pytest.mark.parametrize("name", ["q", "k", "v", "mask", "kappa", "exponent"])
-def test_the_operator_takes_no_tensor_of_another_device(name) -> None:
+def test_the_operator_refuses_tensors_on_another_device(name) -> None:
     far = torch.ones(3) if name in ("kappa", "exponent") else tokens(2, 3, 40, 8)
     if name == "mask":
         far = torch.ones(40, 40, dtype=torch.bool)
@@ -260,7 +267,7 @@ def test_the_operator_takes_no_tensor_of_another_device(name) -> None:
 
 
 @needs_kernel
-def test_the_derivative_checks_for_itself() -> None:
+def test_the_derivative_checks_its_arguments() -> None:
     q, stats, ones = tokens(2, 3, 40, 8), torch.ones(2, 3, 40, 2), torch.ones(3)
     settings = (False, False, False, False, 0, 0.0, False)
 
@@ -276,12 +283,12 @@ def test_the_derivative_checks_for_itself() -> None:
 
 
 @needs_kernel
-def test_a_kappa_without_memory_for_each_head_is_read_as_it_is() -> None:
+def test_an_expanded_kappa_is_read_correctly() -> None:
     want = operator(kappa=torch.full((3,), 5.0))()[0]
     torch.testing.assert_close(operator(kappa=torch.tensor([5.0]).expand(3))()[0], want)
 
 
-def test_pytorchs_layer_names_its_own_arguments() -> None:
+def test_torch_multihead_names_its_arguments() -> None:
     layer, x = FractionalMultiheadAttention(16, 2, batch_first=True), tokens(2, 4, 16)
     padding, mask = torch.zeros(2, 4, dtype=torch.bool), torch.zeros(4, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"two axes .* or three .* got \(2, 4, 16\), \(4, 16\) and \(2, 4, 16\)"):
@@ -292,14 +299,14 @@ def test_pytorchs_layer_names_its_own_arguments() -> None:
         layer(x, x, x, attn_mask=torch.zeros(4, 5, dtype=torch.bool), key_padding_mask=padding)
     with pytest.raises(TypeError, match=r"key_padding_mask must be boolean .* got torch.int64"):
         layer(x, x, x, key_padding_mask=padding.long())
-    for name, given in (("key_padding_mask", padding), ("attn_mask", mask)):
+    for name, tensor in (("key_padding_mask", padding), ("attn_mask", mask)):
         with pytest.raises(ValueError, match=f"query is on cpu and {name} is on meta"):
-            layer(x, x, x, **{name: given.to("meta")}, need_weights=False)
+            layer(x, x, x, **{name: tensor.to("meta")}, need_weights=False)
     with pytest.raises(ValueError, match="k has 4 keys and v has 3 values"):
         layer(x, x, x[:, :3])
 
 
-def test_our_layer_with_a_cache_or_context_that_does_not_fit() -> None:
+def test_multihead_with_a_cache_or_context_that_does_not_match() -> None:
     layer, x, cache = MultiheadAttention(16, 2, Fractional()), tokens(2, 4, 16), KeyValueCache()
     layer(x, cache=cache)
     cache.v = tokens(2, 2, 9, 8)
@@ -312,8 +319,8 @@ def test_our_layer_with_a_cache_or_context_that_does_not_fit() -> None:
 def test_functions_check_their_masks() -> None:
     q = tokens(2, 3, 4, 8)
     for function in (
-        lambda **rest: fractional_attention(q, q, q, **rest),
-        lambda **rest: attention_weights(q, q, **rest),
+        lambda **options: fractional_attention(q, q, q, **options),
+        lambda **options: attention_weights(q, q, **options),
     ):
         with pytest.raises(ValueError, match="attn_mask is on meta"):
             function(attn_mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))

@@ -1,4 +1,4 @@
-"""The attentions and kernels every law is tried on, and the one table of tolerances."""
+"""The attentions, kernels and tolerances of the tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,23 +9,26 @@ from torch import Tensor
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform
 from fna_lightning.attention.kernels import KERNELS, Call
 
-# every kind of attention by name, for the kernel to compute it
-KINDS: dict[str, Callable[[str], Attention]] = {
-    "power law": lambda kernel: Fractional(1.2, kernel=kernel),
-    "power law, vision": lambda kernel: Fractional(1.2, "vision", kernel=kernel),
-    "Gaussian": lambda kernel: Fractional(2.0, kernel=kernel),
-    "sphere": lambda kernel: Spherical(1.2, kernel=kernel),
-    "Gaussian on the sphere": lambda kernel: Spherical(2.0, kernel=kernel),
-    "dot product": lambda kernel: DotProduct(kernel=kernel),
-    "uniform": lambda kernel: Uniform(kernel=kernel),
+# attentions that are a function of a distance, by name
+RADIAL_ATTENTIONS: dict[str, Callable[..., Attention]] = {
+    "power law": lambda **options: Fractional(1.2, **options),
+    "power law, vision": lambda **options: Fractional(1.2, "vision", **options),
+    "Gaussian": lambda **options: Fractional(2.0, **options),
+    "sphere": lambda **options: Spherical(1.2, **options),
+    "Gaussian on the sphere": lambda **options: Spherical(2.0, **options),
+}
+NAMED_ATTENTIONS: dict[str, Callable[..., Attention]] = {
+    **RADIAL_ATTENTIONS,
+    "dot product": lambda **options: DotProduct(**options),
+    "uniform": lambda **options: Uniform(**options),
 }
 
-# largest error of an output or gradient against the written formula in float64, relative to the largest entry; a
-# softmax cannot be closer than the rounding of its logits, so the float32 figure is for logits up to about 30
+# Largest error of an output or gradient against the formula in float64, relative to the largest entry. A softmax cannot
+# be more accurate than its logits, so the float32 tolerance is for logits up to about 30.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
-# largest change of an output in float32 when all tokens, of size 1, are shifted by 10; what the rounding of the
-# shifted tokens themselves allows, the same for every kernel
+# Largest change of an output in float32 when all tokens, of size 1, are shifted by 10: the rounding error of the
+# shifted tokens themselves, the same for every kernel.
 SHIFT_TOLERANCE = 1e-4
 
 ATTENTIONS: list[Attention] = [
@@ -52,7 +55,7 @@ def qkv(
     seed: int = 0,
     batch: tuple[int, ...] = (2, 3),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return random queries, keys and values that want gradients."""
+    """Return random queries, keys and values that require gradients."""
     generator = torch.Generator().manual_seed(seed)
     shapes = ((*batch, n, d), (*batch, m, d), (*batch, m, d_v or d))
     q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
@@ -60,7 +63,7 @@ def qkv(
 
 
 def with_kernel(attention: Attention, kernel: str) -> Attention:
-    """Return the same attention computed by another kernel."""
+    """Return the same attention with another kernel."""
     names = ("dropout", "exclude_self", "density_power")
     settings: dict[str, Any] = {name: getattr(attention, name) for name in names}
     if isinstance(attention, Fractional):
@@ -68,16 +71,18 @@ def with_kernel(attention: Attention, kernel: str) -> Attention:
     return type(attention)(**settings, kernel=kernel)
 
 
-def refusal(attention: Attention, kernel: str, q: Tensor, k: Tensor, v: Tensor, **seen: Any) -> str | None:
+def refusal(attention: Attention, kernel: str, q: Tensor, k: Tensor, v: Tensor) -> str | None:
     """Return why ``kernel`` does not compute this attention, or None."""
-    call = Call(attention, q, k, v, attention.visibility(q, k, seen.pop("mask", None), **seen), 0.0)
+    call = Call(attention, q, k, v, attention.mask_for(q, k, None), 0.0)
     return KERNELS[kernel].unavailable() or KERNELS[kernel].refusal(call)
 
 
 def pairs(dtype: torch.dtype = torch.float64) -> list[tuple[Attention, str]]:
-    """Return every (attention, kernel) that goes together for this number type, as test parameters."""
-    found = []
-    for attention in ATTENTIONS:
-        q, k, v = qkv(4, 4, dtype=dtype)
-        found += [(attention, name) for name in KERNELS if refusal(attention, name, q, k, v) is None]
-    return found
+    """Return every (attention, kernel) such that the kernel computes the attention in this dtype."""
+    q, k, v = qkv(4, 4, dtype=dtype)
+    return [
+        (attention, kernel)
+        for attention in ATTENTIONS
+        for kernel in KERNELS
+        if refusal(attention, kernel, q, k, v) is None
+    ]

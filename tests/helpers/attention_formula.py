@@ -1,4 +1,4 @@
-"""METHOD's formulas written out token by token, sharing no code with the library."""
+"""The formulas of every attention for single tokens, without any code of the library."""
 
 import math
 
@@ -8,7 +8,8 @@ from torch import Tensor
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
 
 
-def written_kappa(attention: Fractional, d: int, d_m: float) -> float:
+def formula_kappa(attention: Fractional, d: int, d_m: float) -> float:
+    """Return kappa for the head width d and the intrinsic dimension d_m."""
     rule = attention.kappa
     if not isinstance(rule, str):
         return rule
@@ -23,8 +24,8 @@ def written_kappa(attention: Fractional, d: int, d_m: float) -> float:
     }[rule]
 
 
-def written_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int) -> Tensor:
-    """Return C_ij for queries (n, d) and keys (m, d), in float64."""
+def formula_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int) -> Tensor:
+    """Return C_ij for float64 queries (n, d) and keys (m, d) of one head out of ``heads``."""
     d = q.size(-1)
     if isinstance(attention, DotProduct):
         scores = torch.stack([torch.stack([(a * b).sum() / math.sqrt(d) for b in k]) for a in q])
@@ -33,7 +34,7 @@ def written_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int) -> Te
         return torch.ones(len(q), len(k), dtype=torch.float64)
     spherical = isinstance(attention, Spherical)
     d_m = attention.intrinsic_dim or (max(1, d - 1) if spherical and heads == 1 else d)
-    kappa = written_kappa(attention, d, d_m)
+    kappa = formula_kappa(attention, d, d_m)
     rows = []
     for a in q:
         row = []
@@ -49,16 +50,16 @@ def written_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int) -> Te
     return torch.stack(rows)
 
 
-def written_output(attention: Attention, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+def formula_output(attention: Attention, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
     """Return the output for (B, H, n, d) tokens and a (B, H, n, m) boolean matrix."""
     out = torch.zeros(*q.shape[:-1], v.size(-1), dtype=torch.float64)
     for b in range(q.size(0)):
         for h in range(q.size(1)):
-            seen = allowed[b, h].double()
-            kernel = written_kernel(attention, q[b, h].double(), k[b, h].double(), q.size(1)) * seen
+            mask = allowed[b, h].double()
+            kernel = formula_kernel(attention, q[b, h].double(), k[b, h].double(), q.size(1)) * mask
             if attention.density_power:
                 density = kernel.sum(-1)
-                density = torch.where(density > 0, density, 1.0)  # a token that sees nothing has none to remove
+                density = torch.where(density > 0, density, 1.0)  # a query without keys has no density
                 kernel = kernel / density[None, :] ** attention.density_power
             sums = kernel.sum(-1, keepdim=True)
             weights = torch.where(sums > 0, kernel / sums.clamp(min=1e-300), 0.0)

@@ -1,7 +1,7 @@
-"""Random calls of the C kernel, forward and backward: what run.py looks at with the sanitizers.
+"""Random calls of the C kernel, forward and backward, which run.py executes with the sanitizers.
 
-The tensors end where their memory ends, so one number read or written too far is noticed. Results are compared with
-the written-out formula elsewhere; here they only have to be finite.
+The tensors end where their memory ends, so an access one element past the end is reported. Other tests compare the
+results with the reference formula; here they only have to be finite.
 """
 
 import random
@@ -15,14 +15,14 @@ from fna_lightning.attention import Attention, Fractional, Spherical
 from fna_lightning.attention.kernels.cpu import library as cpu_library
 from fna_lightning.nn import Dropout
 
-# around the sizes of blocks (48 queries, 96 keys) and of vectors (4, 8, 16)
+# Values around the sizes of blocks (48 queries, 96 keys) and vectors (4, 8, 16).
 LENGTHS = (0, 1, 2, 3, 5, 7, 15, 16, 17, 31, 47, 48, 49, 63, 95, 96, 97, 100, 145, 191, 193, 290)
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 32, 33, 48, 63, 64, 65, 100)
 CASES = 150
 
 
-def layouts(shape: tuple[int, ...], draw: random.Random) -> Tensor:
-    """Return random numbers of this shape: contiguous, strided, expanded or not row-major."""
+def random_tensor(shape: tuple[int, ...], draw: random.Random) -> Tensor:
+    """Return a random tensor of this shape: contiguous, strided, expanded or not row-major."""
     b, h, n, d = shape
     layout = draw.choice(["plain", "tokens first", "columns", "every second", "inside", "one row", "one head", "zeros"])
     if layout == "tokens first":
@@ -32,7 +32,8 @@ def layouts(shape: tuple[int, ...], draw: random.Random) -> Tensor:
     if layout == "every second":
         return torch.randn(b, h, 2 * n, d)[:, :, 1::2]
     if layout == "inside":
-        # the last columns of a wider row: the first vector past a row is another row's, past the last nobody's
+        # The last columns of wider rows: a vector past the end of a row lies in the next row or, after the last row,
+        # outside of the tensor.
         return torch.randn(b, h, n, d + 3)[..., 3:]
     if layout == "one row":
         return torch.randn(b, h, 1, d).expand(shape)
@@ -41,8 +42,8 @@ def layouts(shape: tuple[int, ...], draw: random.Random) -> Tensor:
     return torch.zeros(shape) if layout == "zeros" else torch.randn(shape)
 
 
-def masks(b: int, h: int, n: int, m: int, draw: random.Random) -> Tensor | None:
-    """Return no mask, or one that broadcasts, with rows that see nothing."""
+def random_mask(b: int, h: int, n: int, m: int, draw: random.Random) -> Tensor | None:
+    """Return None or a mask that broadcasts, possibly with rows without any allowed key."""
     shape = draw.choice([None, None, (b, 1, 1, m), (n, m), (b, h, n, m), (1, m), (n, 1), (1, h, 1, m), ()])
     if shape is None:
         return None
@@ -50,22 +51,22 @@ def masks(b: int, h: int, n: int, m: int, draw: random.Random) -> Tensor | None:
     return mask.mT.contiguous().mT if len(shape) >= 2 and draw.random() < 0.3 else mask
 
 
-def attentions(draw: random.Random) -> Attention:
-    kind = draw.choice([Fractional, Spherical])
+def random_attention(draw: random.Random) -> Attention:
+    cls = draw.choice([Fractional, Spherical])
     learn = draw.choice([(), (), ("kappa",), ("alpha", "kappa")])
     settings = {"dropout": draw.choice([0.0, 0.0, 0.3, 0.99999999]), "kernel": "cpu"}
     alpha = draw.choice([1.0 if not learn else 1.1, 1.2, 1.9])
     if not learn and draw.random() < 0.3:
         alpha = 2.0
-    kappa = draw.choice(["auto", "vision", 1e-2 if kind is Spherical else 1e-6, 1.0, 1e6])
-    return kind(alpha, kappa, learn=learn, **settings).train()
+    kappa = draw.choice(["auto", "vision", 1e-2 if cls is Spherical else 1e-6, 1.0, 1e6])
+    return cls(alpha, kappa, learn=learn, **settings).train()
 
 
 @pytest.fixture(params=[1, 4], ids=lambda threads: f"{threads} threads", autouse=True)
 def threads(request, monkeypatch) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
-    # small calls too
+    # Use several threads in small calls, too.
     monkeypatch.setattr(cpu_library, "WORTH_A_THREAD", 100)
     yield
     torch.set_num_threads(before)
@@ -80,22 +81,22 @@ def test_forward_and_backward(seed) -> None:
     d, d_v = draw.choice(WIDTHS), draw.choice(WIDTHS)
     tied = draw.random() < 0.2
     m = n if tied else m
-    q = layouts((b, h, n, d), draw)
-    k = q if tied else layouts((b, h, m, d), draw)
-    v = layouts((b, h, m, d_v), draw)
+    q = random_tensor((b, h, n, d), draw)
+    k = q if tied else random_tensor((b, h, m, d), draw)
+    v = random_tensor((b, h, m, d_v), draw)
     scale = draw.choice([0.0, 1e-3, 1.0, 30.0, 1e18])
     poison = draw.choice([None, None, None, float("nan"), float("inf")])
     q, k = q * scale, k * scale
     if poison is not None and n and m:
         q[..., draw.randrange(n), 0] = poison
         k[..., draw.randrange(m), d - 1] = poison
-    attention = attentions(draw)
+    attention = random_attention(draw)
     attention.exclude_self = n == m and draw.random() < 0.3
     leaves = [x.requires_grad_() for x in (q, k, v)]
     offset = m - n if n == m else draw.choice([0, 0, 3, -5, 1000, -1000, 2**62, -(2**62)])
-    out = attention(*leaves, masks(b, h, n, m, draw), is_causal=draw.random() < 0.4, offset=offset)
+    out = attention(*leaves, random_mask(b, h, n, m, draw), is_causal=draw.random() < 0.4, offset=offset)
     assert out.shape == (b, h, n, d_v)
-    upstream = layouts(tuple(out.shape), draw)
+    upstream = random_tensor(tuple(out.shape), draw)
     learned = list(attention.parameters())
     grads = torch.autograd.grad(out, [*leaves, *learned], upstream, allow_unused=True)
     for grad, leaf in zip(grads, leaves, strict=False):

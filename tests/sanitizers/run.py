@@ -3,12 +3,13 @@
 
     python tests/sanitizers/run.py
 
-It needs GCC with its sanitizers and takes a few minutes, so it is not part of the ordinary suite. The kernel is built
-in a temporary folder, once; the installed one is not touched. For each instruction set this processor has, the tests of
-tests/attention that call the kernel and the random cases of tests/sanitizers/cases.py run with it. The first error of
-a sanitizer ends the tests. A deliberate read past an array comes first: if that is not reported, nothing is proved.
+It needs GCC with its sanitizers and takes a few minutes, so it is not part of the regular test suite. The kernel is
+built once in a temporary folder; the installed one is not changed. For each instruction set of this CPU, the tests of
+tests/attention that call the kernel and the random cases of tests/sanitizers/cases.py run with this build. The first
+sanitizer error stops the tests. Before that, a deliberate read past an array must be reported: without this control, a
+run without reports would prove nothing.
 
-The last line is the result; the exit code is 0 if every test passed and no sanitizer has reported anything.
+The last line is the result; the exit code is 0 if every test passed and no sanitizer reported an error.
 """
 
 import os
@@ -21,34 +22,40 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SOURCES = ROOT / "fna_lightning" / "attention" / "kernels" / "cpu" / "csrc"
 COMPILER = os.environ.get("CC", "gcc")
-# float-cast-overflow is not among those of "undefined"
+# "undefined" does not include float-cast-overflow.
 SANITIZERS = "address,undefined,float-cast-overflow"
 FLAGS = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g"]
-# multiplies and adds in one rounding, as at -O3: the two-float arithmetic counts on it
+# Fused multiply-add as with -O3: the two-float arithmetic depends on it.
 FLAGS += ["-fexpensive-optimizations"]
 FLAGS += ["-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"]
-# as in setup.py
+# The same flags as in setup.py.
 INSTRUCTIONS = {
     "avx512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma"],
     "avx2": ["-mavx2", "-mfma"],
     "baseline": [],
 }
-TESTS = ["test_cpu_kernel.py", "test_not_finite.py", "test_untrusted_tensors.py", "test_learned.py"]
-# these start processes or compilers of their own, which do not use this build
-WITHOUT = "not instruction_set and not compile and not memory_of_others and not no_more_threads and not safe_after_fork"
+TESTS = [
+    "test_cpu_kernel.py",
+    "test_cpu_operator.py",
+    "test_not_finite.py",
+    "test_untrusted_tensors.py",
+    "test_learned.py",
+]
+# These tests start their own processes or compilers, which do not use this build.
+SELECTED = "not instruction_set and not compile and not out_of_bounds and not more_threads and not after_fork"
 OUT_OF_BOUNDS = """
 import torch
-from fna_lightning.attention.kernels import cpu_library as c, cpu_op
+from fna_lightning.attention.kernels.cpu import library as c, op
 q, ones = torch.zeros(1, 1, 8, 8), torch.ones(1)
-out, stats = cpu_op._empty_out(q, q, q)
-args = cpu_op._args(q, q, q, out, stats, ones, ones)
+out, stats = op._empty_out(q, q, q)
+args = op._args(q, q, q, out, stats, ones, ones)
 args.m = 64
 c.run("fna_forward", args)
 """
 
 
 def build(folder: Path) -> Path:
-    """Compile the kernel with the sanitizers and return the library."""
+    """Compile the kernel with the sanitizers and return the path of the library."""
     objects = []
     for source in sorted(SOURCES.glob("*.c")):
         target = folder / f"{source.stem}.o"
@@ -61,8 +68,8 @@ def build(folder: Path) -> Path:
 
 
 def environment(library: Path, instructions: str) -> dict[str, str]:
-    """Return the variables under which Python loads the sanitizer first and our tests load this build."""
-    # without the C++ library beside it, it cannot pass on an exception that PyTorch or another library throws
+    """Return the environment in which Python preloads the sanitizer and the tests load this build."""
+    # Without the C++ library, AddressSanitizer cannot forward an exception that PyTorch or another library throws.
     preloaded = [
         subprocess.run(
             [COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True
@@ -73,7 +80,7 @@ def environment(library: Path, instructions: str) -> dict[str, str]:
     return {
         **os.environ,
         "LD_PRELOAD": " ".join(preloaded),
-        # Python and PyTorch keep memory until they end
+        # Python and PyTorch do not free all memory at exit.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
         "FNA_SANITIZED_KERNEL": str(library),
@@ -83,14 +90,14 @@ def environment(library: Path, instructions: str) -> dict[str, str]:
 
 
 def python(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run Python at the top of the checkout, and return what it said."""
+    """Run Python in the root of the checkout and return the finished process."""
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
     )
 
 
 def main() -> int:
-    """Build, test each instruction set, and return the exit code."""
+    """Build the kernel, test each instruction set, and return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         library = build(Path(folder))
         failed, clean = [], []
@@ -101,14 +108,14 @@ def main() -> int:
                 print(f"{instructions}: this build does not load\n{chosen.stderr[-2000:]}")
                 return 1
             if chosen.stdout.strip() != instructions:
-                print(f"{instructions}: not on this processor")
+                print(f"{instructions}: not supported by this CPU")
                 continue
             control = python(["-c", f"import sanitized_kernel\n{OUT_OF_BOUNDS}"], variables)
             if "AddressSanitizer: heap-buffer-overflow" not in control.stderr:
                 print(f"{instructions}: a deliberate read past an array was not reported\n{control.stderr[-2000:]}")
                 return 1
             files = [str(ROOT / "tests" / "attention" / name) for name in TESTS] + [str(HERE / "cases.py")]
-            options = ["-p", "sanitized_kernel", "-q", "-x", "-s", "-k", WITHOUT, "--timeout=3000"]
+            options = ["-p", "sanitized_kernel", "-q", "-x", "-s", "-k", SELECTED, "--timeout=3000"]
             tests = python(["-m", "pytest", *options, *files], variables)
             summary = (tests.stdout.strip().splitlines() or ["no output"])[-1]
             print(f"{instructions}: {summary}", flush=True)

@@ -1,4 +1,4 @@
-"""A plugin of pytest that loads the C kernel named by FNA_SANITIZED_KERNEL instead of the installed one."""
+"""Pytest plugin that loads the C kernel at FNA_SANITIZED_KERNEL instead of the installed one."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,8 @@ from fna_lightning.attention.kernels.cpu import library as cpu_library
 
 cpu_library.PATH = Path(os.environ["FNA_SANITIZED_KERNEL"])
 cpu_library.load.cache_clear()
-if cpu_library.missing() is not None:
-    raise RuntimeError(cpu_library.missing())
+if (reason := cpu_library.unavailable()) is not None:
+    raise RuntimeError(reason)
 
 if __name__ == "__main__":
     print(cpu_library.instruction_set())

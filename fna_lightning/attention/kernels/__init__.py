@@ -1,8 +1,8 @@
-"""How an attention is computed, apart from what it is.
+"""Kernels: the implementations of an attention, and the choice among them.
 
-``auto`` takes the first kernel of ``KERNELS`` that can do the call. A kernel the user named is used or refused with
-its reason, never replaced. A program that is exported (``torch.export``, ONNX) must run elsewhere: there ``auto`` keeps
-to what PyTorch has by itself.
+``auto`` takes the first kernel of ``KERNELS`` that supports the call. A kernel named by the user is used, or refused
+with a reason; it is never replaced by another one. An exported program (``torch.export``, ONNX) must run without this
+library, so ``auto`` then takes only kernels made of PyTorch operators.
 """
 
 import logging
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fna_lightning.attention.inputs import check_values, same_type
+from fna_lightning.attention.inputs import check_values, same_dtype
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.chunked import Chunked
 from fna_lightning.attention.kernels.cpu import Cpu
@@ -25,9 +25,9 @@ __all__ = ["KERNELS", "Call", "Kernel", "available_kernels", "check_kernel_name"
 
 log = logging.getLogger("fna_lightning")
 
-# Fastest first: the order in which "auto" asks; `fna-lightning bench attention` measures it. On an AVX-512 processor at
-# 16x8x512x32 alpha = 2 takes 0.7 of dot-product SDPA by cpu and twice SDPA by sdpa. On the small ViT and translation
-# shapes cpu is ahead of every other kernel too, so no length or width is excepted.
+# Fastest first, the order in which "auto" tries them; `fna-lightning bench attention` measures it. On an AVX-512 CPU
+# at 16x8x512x32, alpha = 2 takes 0.7 times the time of dot-product SDPA with cpu and twice its time with sdpa. On the
+# small ViT and translation shapes cpu is also the fastest, so there is no exception for any length or width.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Cpu(), Sdpa(), Flex(), Chunked(), Reference())}
 
 _chosen: dict[str, str] = {}
@@ -35,7 +35,7 @@ _last: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
 def available_kernels() -> dict[str, str]:
-    """Return every kernel's name with "ok", or the reason it cannot run on this machine."""
+    """Return the name of every kernel with "ok", or with the reason why it cannot run on this machine."""
     return {name: kernel.unavailable() or "ok" for name, kernel in KERNELS.items()}
 
 
@@ -46,15 +46,15 @@ def check_kernel_name(name: str) -> None:
 
 
 def choose(call: Call) -> Kernel:
-    """Return the kernel the attention names, or for "auto" the fastest one that can do the call."""
+    """Return the kernel named by the attention, or for "auto" the fastest one that supports the call."""
     name = call.attention.kernel
     if name != "auto":
         kernel = KERNELS[name]
         reason = kernel.unavailable() or kernel.refusal(call)
         if reason is not None:
-            can = [other for other, it in KERNELS.items() if not (it.unavailable() or it.refusal(call))]
+            others = [other.name for other in KERNELS.values() if not (other.unavailable() or other.refusal(call))]
             raise RuntimeError(
-                f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(can)}"
+                f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(others)}"
             )
         return kernel
     exporting = torch.compiler.is_exporting()
@@ -66,25 +66,25 @@ def choose(call: Call) -> Kernel:
 
 
 def compute(call: Call) -> Tensor:
-    """Return the output of the call by the kernel it names, after the values are checked against queries and keys."""
+    """Check the values against queries and keys, and return the output of the call."""
     check_values(call.q, call.k, call.v)
     if call.q.dtype is not call.k.dtype:
-        q, k = same_type(call.q, call.k)
+        q, k = same_dtype(call.q, call.k)
         call = replace(call, q=q, k=k)
     kernel = choose(call)
-    # an attention is named only when its kernel changes: its name takes longer than a small call
+    # The repr of an attention takes longer than a small call, so it is computed only when the kernel changes.
     if not torch.compiler.is_compiling() and _last.get(call.attention) != kernel.name:
         _last[call.attention] = kernel.name
-        _announce(repr(call.attention), kernel.name)
+        _record_choice(repr(call.attention), kernel.name)
     return kernel.run(call)
 
 
 def chosen_kernels() -> dict[str, str]:
-    """Return the kernel last used for each attention in this process, by the attention's name."""
+    """Return the kernel last used for each attention in this process, by the repr of the attention."""
     return dict(_chosen)
 
 
-def _announce(attention: str, kernel: str) -> None:
+def _record_choice(attention: str, kernel: str) -> None:
     _chosen[attention] = kernel
     _log_once(attention, kernel)
 

@@ -1,4 +1,4 @@
-"""A kernel is one way to compute an attention; it says what it cannot do before it is asked to do it."""
+"""Base class of the kernels (implementations of an attention), and the call they receive."""
 
 from __future__ import annotations
 
@@ -11,25 +11,43 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
     from fna_lightning.attention.masks import AttentionMask
-    from fna_lightning.attention.radial import Radial
+
+
+@dataclass(frozen=True)
+class Radial:
+    """An attention that is a function of a distance r, as the parameters a fused kernel needs.
+
+    log C = -exponent * log(1 + r / kappa), or -(r / kappa)^2 if ``gaussian``.
+
+    Args:
+        gaussian: whether the function is the Gaussian rather than the power law.
+        sphere: whether r is the angle between q and k rather than |q - k|.
+        kappa: the distance scale: a number, or a tensor with one value per head, which may require gradients.
+        exponent: d_M + alpha, in the same form as ``kappa``; the Gaussian ignores it.
+    """
+
+    gaussian: bool
+    sphere: bool
+    kappa: float | Tensor
+    exponent: float | Tensor
 
 
 @dataclass(frozen=True)
 class Call:
-    """One evaluation of an attention: what a kernel may look at to accept or refuse it."""
+    """The arguments of one evaluation of an attention; a kernel accepts or refuses the call by them."""
 
     attention: Attention
     q: Tensor
     k: Tensor
     v: Tensor
-    seen: AttentionMask
+    mask: AttentionMask
     dropout: float
-    # functools.cached_property takes a lock, which torch.compile cannot trace
+    # A list as cache: functools.cached_property takes a lock in Python 3.11, which torch.compile cannot trace.
     _radial: list[Radial | None] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def radial(self) -> Radial | None:
-        """The attention as a function of a distance, for these queries; None if it is no such function."""
+        """The attention as a function of a distance, or None if it is no such function; evaluated once per call."""
         if not self._radial:
             self._radial.append(self.attention.radial(self.q))
         return self._radial[0]
@@ -39,7 +57,7 @@ class Kernel(ABC):
     """Computes the output of an attention, exactly."""
 
     name: str
-    # whether an exported program may hold it: operators of PyTorch alone, and no loop over a length
+    # Whether an exported program may contain it: only PyTorch operators, and no Python loop over the sequence length.
     portable = True
 
     def unavailable(self) -> str | None:
@@ -52,4 +70,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def run(self, call: Call) -> Tensor:
-        """Return the (..., N, D_v) output."""
+        """Return the (..., N, D_v) output of a call that ``refusal`` accepts."""
+
+
+def four_axes(x: Tensor) -> Tensor:
+    """Return (..., rows, columns) as (batch, head, rows, columns)."""
+    while x.dim() < 4:
+        x = x[None]
+    return x.flatten(0, -4) if x.dim() > 4 else x

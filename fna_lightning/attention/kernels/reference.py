@@ -1,4 +1,4 @@
-"""The definition, written out: the whole (n, m) matrix is built. Every other kernel is tested against it."""
+"""The definition of an attention with the full (n, m) matrix; every other kernel is tested against it."""
 
 from torch import Tensor
 
@@ -6,10 +6,10 @@ from fna_lightning.attention.kernels.base import Call, Kernel
 
 
 class Reference(Kernel):
-    """Builds the weights and multiplies the values by them."""
+    """Computes the weight matrix and multiplies it with the values."""
 
     name = "reference"
 
     def run(self, call: Call) -> Tensor:
         attention, q, k = call.attention, call.q, call.k
-        return attention.weighted_mean(q, k, call.v, call.seen, attention.log_density(q, k, call.seen), call.dropout)
+        return attention.weighted_mean(q, k, call.v, call.mask, attention.log_density(q, k, call.mask), call.dropout)

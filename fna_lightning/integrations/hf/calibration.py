@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fna_lightning.attention import DotProduct, ExternalAttention, Fractional
-from fna_lightning.attention.masks import masked_softmax, restrict
+from fna_lightning.attention.masks import build_mask, masked_softmax
 from fna_lightning.integrations.hf.layers import SITE, interface_layers, put_site, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
 from fna_lightning.introspection.layers import LayerCall, call_of
@@ -101,9 +101,9 @@ def _calibrator(name: str, alpha: float, real: Any, found: dict[str, list[float]
 
 def _query_rows(call: LayerCall, real: Any) -> Tensor:
     """Return (B, H, N) True where a row counts: a real token that sees more than one key."""
-    seen = restrict(**call.restrictions)
+    mask = build_mask(**call.restrictions)
     n, m = call.q.size(-2), call.k.size(-2)
-    allowed = seen.matrix(n, m, call.q.device)
+    allowed = mask.matrix(n, m, call.q.device)
     counts = torch.full((1, 1, n, 1), m) if allowed is None else allowed.sum(dim=-1, keepdim=True)
     rows = (counts > 1).to(call.q.device).squeeze(-1).expand(*call.q.shape[:-1])
     if isinstance(real, Tensor) and real.shape == (call.q.size(0), n):
@@ -115,13 +115,13 @@ def _matched(call: LayerCall, alpha: float, rows: Tensor, name: str) -> list[flo
     target = _mean_entropy(call.weights(), rows)
     attention = Fractional(alpha)
     distance = attention.distance(call.q, call.k)
-    seen = restrict(**call.restrictions)
-    allowed = seen.matrix(call.q.size(-2), call.k.size(-2), call.q.device)
+    mask = build_mask(**call.restrictions)
+    allowed = mask.matrix(call.q.size(-2), call.k.size(-2), call.q.device)
 
     def entropy(kappa: Tensor) -> Tensor:
         logits = attention.log_profile(distance, kappa[:, None, None], attention.exponent(call.q))
-        if seen.bias is not None:
-            logits = logits + seen.bias
+        if mask.bias is not None:
+            logits = logits + mask.bias
         return _mean_entropy(masked_softmax(logits, allowed), rows)
 
     middle = distance.mean(dim=(0, 2, 3)).clamp(min=torch.finfo(distance.dtype).tiny)

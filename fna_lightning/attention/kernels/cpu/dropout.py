@@ -1,7 +1,7 @@
-"""Dropout on the processor in one pass: PyTorch draws its mask number by number, a third of a small training step.
+"""Dropout on the CPU in one pass; PyTorch's own takes a third of a small training step to draw its mask.
 
-Whether a number is kept is a hash of a seed and its place, so the backward pass needs the seed alone and no mask is
-stored. The seed comes from PyTorch's generator: ``torch.manual_seed`` decides it, as for any dropout.
+Whether an element is kept is a hash of a seed and its position, so the backward pass needs only the seed, and no mask
+is stored. The seed is drawn from PyTorch's generator, so ``torch.manual_seed`` makes it reproducible.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fna_lightning.attention.kernels.cpu import library as c
 
-# numbers a second thread must save before it pays to wake it
+# Number of elements above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 65_536
 
 
@@ -24,7 +24,7 @@ def _drop(x: Tensor, p: float, seed: int) -> Tensor:
 
 
 class HashedDropout(torch.autograd.Function):
-    """``_drop`` and its derivative: itself, with the same seed."""
+    """Dropout by hashing; its derivative is the same function with the same seed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
@@ -33,21 +33,21 @@ class HashedDropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        # through apply, so that the derivative has a derivative
+        # Calling apply makes the derivative differentiable, too.
         return HashedDropout.apply(grad, ctx.p, ctx.seed), None, None
 
 
 def usable(x: Tensor) -> bool:
-    """Return whether the C code can take this tensor: plain float32 on the processor, and nobody tracing."""
+    """Return whether the C code can process this tensor: a plain float32 CPU tensor outside of torch.compile."""
     return (
         type(x) is Tensor
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and not torch.compiler.is_compiling()
-        and c.missing() is None
+        and c.unavailable() is None
     )
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Return ``x`` with each number set to 0 with probability ``p``, 0 < p < 1, and the others divided by 1 - p."""
+    """Return ``x`` with each element set to 0 with probability ``p``, 0 < p < 1, and the others divided by 1 - p."""
     return HashedDropout.apply(x, p, int(torch.randint(2**62, ()).item()))

@@ -1,4 +1,4 @@
-"""The compiled C kernel: found, loaded by ctypes, and called with tensors as plain pointers."""
+"""The compiled C kernel: loads the library with ctypes and passes tensors to it as pointers."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from torch import Tensor
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
 ABI = 2
 PATH = Path(__file__).with_name("_fna_cpu.so")
-# products and exponentials a second thread must save before it pays to wake it
+# Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
 
 
@@ -57,7 +57,7 @@ class DropoutArgs(Structure):
 
 @cache
 def load() -> tuple[ctypes.CDLL | None, str]:
-    """Return the library and "", or None and the reason there is none."""
+    """Return the library and "", or None and the reason why it is not available."""
     if not PATH.is_file():
         return None, (
             "the C kernel was not built with this installation (it needs a C compiler that knows GCC's vector "
@@ -76,56 +76,57 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     return library, ""
 
 
-def missing() -> str | None:
+def unavailable() -> str | None:
     """Return why the C kernel cannot be used, or None."""
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return f"switched off by the environment variable {DISABLE}"
     return load()[1] or None
 
 
-# a fact about the machine, not about the call: torch.compile asks once and does not trace it. This is all that
-# torch.compiler.assume_constant_result does, but that imports the whole compiler first, which takes two seconds
-missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# torch.compile cannot trace the environment and ctypes, so it must treat the result as a constant. The public
+# torch.compiler.assume_constant_result sets this private attribute and does nothing else, but it imports the whole
+# compiler, which would add two seconds to every import of this package.
+unavailable._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def instruction_set() -> str:
-    """Return the instruction set the library has chosen on this processor."""
+    """Return the instruction set that the library uses on this CPU."""
     library, reason = load()
     if library is None:
         raise RuntimeError(reason)
     return library.fna_isa().decode()
 
 
-def view(tensor: Tensor) -> TensorView:
-    """Return a (batch, head, row, column) float32 tensor, contiguous in its last axis, as the C code sees it."""
+def tensor_view(tensor: Tensor) -> TensorView:
+    """Return the C view of a (batch, head, row, column) float32 tensor that is contiguous in its last axis."""
     batch, head, row, _ = tensor.stride()
     return TensorView(tensor.data_ptr(), batch, head, row)
 
 
 def mask_view(mask: Tensor | None, shape: tuple[int, int, int, int]) -> MaskView:
-    """Return a boolean mask as the C code sees it; broadcast axes have stride 0."""
+    """Return the C view of a boolean mask; broadcast axes have stride 0."""
     if mask is None:
         return MaskView(None, 0, 0, 0, 0)
-    spread = mask.expand(shape)
-    return MaskView(spread.data_ptr(), *spread.stride())
+    expanded = mask.expand(shape)
+    return MaskView(expanded.data_ptr(), *expanded.stride())
 
 
 def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:
-    """Return how many threads a call is worth; never more than PyTorch itself may use."""
+    """Return the number of threads for a call of this size; never more than PyTorch may use."""
     return max(1, min(torch.get_num_threads(), batches * heads * n * m * (width + 32) // WORTH_A_THREAD))
 
 
 def run(name: str, args: Args | DropoutArgs) -> None:
-    """Call "fna_forward", "fna_backward" or "fna_dropout"; ctypes lets other Python threads go on meanwhile."""
+    """Call "fna_forward", "fna_backward" or "fna_dropout"; ctypes releases the GIL during the call."""
     library, reason = load()
     if library is None:
         raise RuntimeError(reason)
     if getattr(library, name)(ctypes.byref(args)):
-        raise MemoryError(f"{name}: no memory left for the scratch space of {args.threads} threads")
+        raise MemoryError(f"{name}: out of memory for the scratch space of {args.threads} threads")
 
 
-def doubles(shape: tuple[int, ...]) -> tuple[Tensor, int]:
-    """Return a float64 tensor for a gradient summed in C, and its address."""
+def float64_zeros(shape: tuple[int, ...]) -> tuple[Tensor, int]:
+    """Return a float64 tensor for a gradient that the C code sums, and its address."""
     tensor = torch.zeros(shape, dtype=torch.float64)
     assert tensor.element_size() == ctypes.sizeof(c_double)
     return tensor, tensor.data_ptr()

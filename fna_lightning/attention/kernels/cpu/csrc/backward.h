@@ -1,14 +1,14 @@
-/* Backward pass: the weights are computed again, block by block, from the saved statistics of their rows.
+/* Backward pass: computes the weights again, block by block, from the saved statistics of each row.
  *
- *     P = C / sum C,  dL = P (dP - sum_j P dP)    the gradient of the logarithm of the kernel
+ *     P = C / sum C,  dL = P (dP - sum_j P dP)    gradient with respect to the logarithm of the kernel
  *     G = dL d(log C)/dr / r                      so that dq = sum_j G (q - k), dk = sum_i G (k - q)
  *
- * The sums are products of matrices, q sum G - G k, except for pairs so close that this would lose their digits. */
+ * The sums are matrix products, q sum G - G k, except for pairs so close that this difference would lose precision. */
 #ifndef FNA_BACKWARD_H
 #define FNA_BACKWARD_H
 
 #include "dropout.h"
-#include "visible.h"
+#include "mask.h"
 #include "weigh.h"
 #include "work.h"
 
@@ -17,12 +17,12 @@ typedef struct {
     float *queries, *norms, *centered, *grad_out, *grad_q;
     float *reference, *inverse, *delta, *row_sums; /* (BQ) */
     float *grad_k, *grad_v, *column_sums;          /* (keys, dp), (keys, dvp), (keys) */
-    float *factors, *grads, *exact;                /* (BK); G of the pairs left out of the products */
+    float *factors, *grads, *exact;                /* (BK); `exact` is G of the pairs left out of the products */
     double exponent, kappa;
-    visible seen;
+    lane_mask mask;
 } backward_space;
 
-/* Turns squared distances s, weights p and dP g of one row into G. */
+/* Computes G of one row from its squared distances s, weights p and dP, and stores it in place of dP. */
 INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t j0, int64_t cols,
                           const float *factors, int close, const int gaussian, const int sphere) {
     const law rule = it->law;
@@ -44,7 +44,7 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
             grad *= -rule.exponent * reciprocal((z + 1.0f) * slope);
         else
             grad *= sphere ? -2.0f * z * reciprocal(slope) : all(-2.0f);
-        /* a token at no distance from itself pulls in no direction */
+        /* the gradient at distance 0 is 0 */
         if (!gaussian || sphere) grad = keep((vi)(slope > rule.zero), grad);
         if (close) {
             vi very = (vi)(squared < VERY_CLOSE * (load(it->norms + j0 + j) + w->norms[i]));
@@ -58,16 +58,17 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
     w->row_sums[i] += sum_lanes(row_sum);
 }
 
-/* Adds to the derivatives by the exponent and by kappa; after `differentiate`. */
+/* Adds one row to the derivatives with respect to the exponent and kappa; call it after `differentiate`. */
 static void learn(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t cols) {
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
-    /* any constant may be added, the gradients of a row sum to 0: that of the reference makes the terms small */
+    /* The gradients of a row sum to 0, so any constant may be subtracted: the value at the reference keeps the terms small. */
     float reference = w->reference[i];
-    float usual = a->gaussian ? squared_hops_at(reference, it->law, a->sphere) : 1.0f - exp2f(reference / it->law.exponent);
+    float constant = a->gaussian ? reference_squared_distance(reference, it->law, a->sphere)
+                                 : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = distance(squared, it->law, a->sphere, &slope);
-        by_kappa += grad * ((a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - usual);
+        by_kappa += grad * ((a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - constant);
         scaled_log2_1p(z, NULL, -it->law.exponent, all(-reference), 1);
         by_exponent += grad * z[0];
     }
@@ -75,7 +76,7 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
     w->kappa += sum_lanes(by_kappa);
 }
 
-/* Adds the pull of the very close (and antipodal) pairs of a row from the tokens themselves. */
+/* Adds the gradient of the very close (and antipodal) pairs of a row, computed from the tokens themselves. */
 static void pull_exactly(const fna_args *a, const head *it, backward_space *w, int64_t i, const float *q, int64_t j0,
                          int64_t cols) {
     float *s = w->s + i * BK, *grad_q = w->grad_q + i * it->dp;
@@ -93,14 +94,14 @@ static void pull_exactly(const fna_args *a, const head *it, backward_space *w, i
 }
 
 INLINE void backward_block(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count, int64_t j0,
-                           int64_t cols, int view, const int gaussian, const int sphere) {
+                           int64_t cols, int coverage, const int gaussian, const int sphere) {
     for (int64_t i = 0; i < count; i++) {
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
         int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
-        int sees = w->seen.per_row ? fill(a, it, i0 + i, j0, cols, w->seen.lanes) : view;
-        if (!it->all_finite && w->seen.per_row) hide_not_finite(it, j0, cols, w->seen.lanes, &sees);
-        weigh(w->s + i * BK, NULL, w->p + i * BK, cols, sees == EVERY ? NULL : w->seen.lanes, it->law, gaussian, sphere,
-              w->reference[i]);
+        int row_coverage = w->mask.per_row ? fill_mask(a, it, i0 + i, j0, cols, w->mask.lanes) : coverage;
+        if (!it->all_finite && w->mask.per_row) mask_not_finite(it, j0, cols, w->mask.lanes, &row_coverage);
+        weigh(w->s + i * BK, NULL, w->p + i * BK, cols, row_coverage == EVERY ? NULL : w->mask.lanes, it->law, gaussian,
+              sphere, w->reference[i]);
         if (a->dropout > 0.0f) {
             drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
             factors = w->factors;
@@ -112,11 +113,11 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
 }
 
 static void backward_block_any(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count,
-                               int64_t j0, int64_t cols, int view) {
-    if (a->gaussian && a->sphere) backward_block(a, it, w, i0, count, j0, cols, view, 1, 1);
-    else if (a->gaussian) backward_block(a, it, w, i0, count, j0, cols, view, 1, 0);
-    else if (a->sphere) backward_block(a, it, w, i0, count, j0, cols, view, 0, 1);
-    else backward_block(a, it, w, i0, count, j0, cols, view, 0, 0);
+                               int64_t j0, int64_t cols, int coverage) {
+    if (a->gaussian && a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, 1, 1);
+    else if (a->gaussian) backward_block(a, it, w, i0, count, j0, cols, coverage, 1, 0);
+    else if (a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, 0, 1);
+    else backward_block(a, it, w, i0, count, j0, cols, coverage, 0, 0);
 }
 
 INLINE float dot(const float *x, const float *y, int64_t d) {
@@ -128,7 +129,7 @@ INLINE float dot(const float *x, const float *y, int64_t d) {
     return total;
 }
 
-/* G is d log C / dz / slope; this makes it the factor of q - k. */
+/* The factor that turns G, which is d log C / dz / slope, into the coefficient of q - k. */
 INLINE float per_pull(const fna_args *a, const head *it) {
     return it->law.per_kappa * (a->sphere ? 1.0f : it->law.per_kappa);
 }
@@ -151,12 +152,12 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
     }
     for (int64_t j0 = 0; j0 < end; j0 += BK) {
         int64_t cols = at_most(BK, it->keys - j0), real = at_most(cols, a->m - j0);
-        int view = look(a, it, i0, count, j0, cols, &w->seen);
-        if (!it->all_finite && !w->seen.per_row) hide_not_finite(it, j0, cols, w->seen.lanes, &view);
-        if (view == NONE) continue;
+        int coverage = mask_block(a, it, i0, count, j0, cols, &w->mask);
+        if (!it->all_finite && !w->mask.per_row) mask_not_finite(it, j0, cols, w->mask.lanes, &coverage);
+        if (coverage == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
         multiply((operands){w->grad_out, it->dvp, 1, it->vt + j0 * a->dv, BK, w->g, BK}, padded, cols, a->dv);
-        backward_block_any(a, it, w, i0, count, j0, cols, view);
+        backward_block_any(a, it, w, i0, count, j0, cols, coverage);
         for (int64_t i = count; i < padded; i++) memset(w->g + i * BK, 0, sizeof(float) * (size_t)cols);
         multiply_add((operands){w->p, 1, BK, w->grad_out, it->dvp, w->grad_v + j0 * it->dvp, it->dvp}, cols,
                      it->dvp, count);
@@ -171,7 +172,7 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
         combine_row(to, unit, w->centered + i * it->dp, w->row_sums[i], w->grad_q + i * it->dp, a->d);
 }
 
-/* Writes the gradients of keys and values of one task, to their place or to be added up later. */
+/* Writes the gradients of keys and values of one task, to the output or to a partial sum that is added later. */
 static void finish_keys(const fna_args *a, const head *it, backward_space *w, float *grad_k, int64_t k_row,
                         float *grad_v, int64_t v_row) {
     float unit = per_pull(a, it);
@@ -208,7 +209,7 @@ static void backward_thread(void *pointer) {
         w.factors = take(&space, BK);
         w.grads = take(&space, BK);
         w.exact = take(&space, BK);
-        w.seen.lanes = (int32_t *)take(&space, BK);
+        w.mask.lanes = (int32_t *)take(&space, BK);
         if (pass == 0 && !reserve(&space)) {
             work->failed = 1;
             return;
@@ -224,8 +225,8 @@ static void backward_thread(void *pointer) {
         w.exponent = w.kappa = 0.0;
         for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
         if (work->parts > 1) {
-            float *mine = work->partial + task * a->m * (a->d + a->dv);
-            finish_keys(a, &it, &w, mine, a->d, mine + a->m * a->d, a->dv);
+            float *partial = work->partial + task * a->m * (a->d + a->dv);
+            finish_keys(a, &it, &w, partial, a->d, partial + a->m * a->d, a->dv);
         } else {
             finish_keys(a, &it, &w, at_head(a->grad_k, a, index), a->grad_k.row,
                         at_head(a->grad_v, a, index), a->grad_v.row);
@@ -237,6 +238,7 @@ static void backward_thread(void *pointer) {
     release(&space);
 }
 
+/* Adds the partial gradients of the parts of a head. */
 static void add_parts(const queue *work, int64_t index, int64_t from, int64_t width, fna_tensor to) {
     const fna_args *a = work->args;
     int64_t stride = a->m * (a->d + a->dv);

@@ -1,4 +1,4 @@
-/* One library for every machine: the widest instruction set the processor has is chosen when it is first called. */
+/* One library for all CPUs: the first call chooses the widest instruction set that the CPU supports. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,15 +29,15 @@ static const choice choices[] = {
 static const choice *chosen(void) {
     static const choice *it;
     if (it) return it;
-    /* tests and bug reports ask for a narrower set than the processor has */
+    /* tests and bug reports can select a narrower set than the CPU supports */
     const char *wanted = getenv("FNA_CPU_ISA");
-    const choice *found = NULL;
+    const choice *best = NULL;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         if (!has(choices[i].name)) continue;
-        if (!found) found = &choices[i];
-        if (wanted && !strcmp(wanted, choices[i].name)) found = &choices[i];
+        if (!best) best = &choices[i];
+        if (wanted && !strcmp(wanted, choices[i].name)) best = &choices[i];
     }
-    return it = found;
+    return it = best;
 }
 
 __attribute__((visibility("default"))) int fna_abi(void) { return FNA_ABI; }

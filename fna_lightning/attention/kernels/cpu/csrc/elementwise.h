@@ -1,29 +1,29 @@
-/* Dropout of the numbers of a tensor, in stretches that the threads take as they become free. */
+/* Dropout of the elements of a tensor, in chunks that the threads take as they become free. */
 #ifndef FNA_ELEMENTWISE_H
 #define FNA_ELEMENTWISE_H
 
 #include "dropout.h"
 
-#define STRETCH 16384
+#define CHUNK 16384
 
 typedef struct {
     const fna_dropout_args *args;
     int64_t taken;
-} stretches;
+} chunk_queue;
 
-static void drop_stretches(void *context) {
-    stretches *work = context;
+static void drop_chunks(void *context) {
+    chunk_queue *work = context;
     const fna_dropout_args *a = work->args;
     int32_t threshold = drop_threshold(a->dropout);
     float scale = drop_scale(a->dropout);
     vu lane = lane_numbers();
     for (;;) {
-        int64_t stretch = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED), start = stretch * STRETCH;
+        int64_t chunk = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED), start = chunk * CHUNK;
         if (start >= a->count) return;
-        int64_t size = a->count - start < STRETCH ? a->count - start : STRETCH, j = 0;
+        int64_t size = a->count - start < CHUNK ? a->count - start : CHUNK, j = 0;
         const float *in = a->in + start;
         float *out = a->out + start;
-        uint64_t key = mix(a->seed ^ mix((uint64_t)stretch));
+        uint64_t key = mix(a->seed ^ mix((uint64_t)chunk));
         for (; j + VL <= size; j += VL)
             store(out + j, load(in + j) * drop_factor(lane + (uint32_t)j, key, threshold, scale));
         if (j < size) {
@@ -34,8 +34,8 @@ static void drop_stretches(void *context) {
 }
 
 static int dropout(const fna_dropout_args *a) {
-    stretches work = {a, 0};
-    fna_parallel(drop_stretches, &work, a->threads);
+    chunk_queue work = {a, 0};
+    fna_parallel(drop_chunks, &work, a->threads);
     return 0;
 }
 

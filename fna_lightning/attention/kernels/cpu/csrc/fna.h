@@ -1,4 +1,4 @@
-/* What crosses the border between Python (ctypes) and C. Keep in step with the structures in ../cpu_library.py. */
+/* The interface between Python (ctypes) and C. Keep it equal to the structures in ../library.py. */
 #ifndef FNA_H
 #define FNA_H
 
@@ -6,14 +6,14 @@
 
 #define FNA_ABI 2
 
-/* A (batch, head, row, column) view; the last axis of a float tensor is contiguous. */
+/* A (batch, head, row, column) tensor with its strides; the last axis is contiguous. */
 typedef struct {
     float *data;
     int64_t batch, head, row;
 } fna_tensor;
 
 typedef struct {
-    const uint8_t *data; /* NULL: everything is visible */
+    const uint8_t *data; /* NULL: every key is allowed; else nonzero where a key is allowed */
     int64_t batch, head, row, col;
 } fna_mask;
 
@@ -21,12 +21,12 @@ typedef struct {
     int64_t batches, heads, n, m, d, dv;
     fna_tensor q, k, v, out, grad_out, grad_q, grad_k, grad_v;
     fna_mask mask;
-    float *stats;          /* (batches, heads, n, 2): the reference of a row, 1 / its sum of weights */
+    float *stats;          /* (batches, heads, n, 2): reference of a row, 1 / sum of its weights */
     const float *kappa;    /* (heads) */
-    const float *exponent; /* (heads); unread by the Gaussian */
+    const float *exponent; /* (heads); not used by the Gaussian */
     double *grad_kappa;    /* (batches, heads), or NULL */
     double *grad_exponent; /* (batches, heads), or NULL */
-    int64_t offset;        /* place of the first query among the keys */
+    int64_t offset;        /* position of the first query among the keys */
     uint64_t seed;
     float dropout;
     int32_t gaussian, sphere, causal, exclude_self, threads;
@@ -41,7 +41,7 @@ typedef struct {
     int32_t threads;
 } fna_dropout_args;
 
-/* All return 0, or 1 if memory ran out. */
+/* All functions return 0, or 1 if they are out of memory. */
 typedef struct {
     int (*forward)(const fna_args *);
     int (*backward)(const fna_args *);

@@ -1,67 +1,68 @@
 /* Forward pass: an online softmax over blocks of keys.
  *
  * A row keeps a reference logit instead of its maximum: weights are 2^(logit - reference), and the reference moves only
- * when a key comes that much closer that they might overflow. What is saved for the backward pass are the reference and
- * 1 / (sum of weights); their sum in one float would lose the digits of a large logit. */
+ * when a key is so much closer that the weights could overflow. The backward pass gets the reference and
+ * 1 / (sum of weights); combining both in one float would lose the digits of a large logit. */
 #ifndef FNA_FORWARD_H
 #define FNA_FORWARD_H
 
 #include "dropout.h"
-#include "visible.h"
+#include "mask.h"
 #include "weigh.h"
 #include "work.h"
 
-/* the reference may lag behind the maximum by this many powers of 2 */
+/* The reference may be smaller than the maximum by this many powers of 2. */
 #define LAG 30.0f
 
 typedef struct {
-    float reference; /* what the weights are relative to, see `reference_at` */
-    float bound;     /* a squared distance below this moves it */
+    float reference; /* logit to which the weights are relative, see `reference_at` */
+    float bound;     /* a squared distance below this moves the reference */
     int started;
-    int met;         /* kinds of the keys it has seen */
+    int attended;    /* finiteness of its allowed keys, joined by "or" */
 } row_state;
 
-/* the least squared distance of a row that sees nothing nearer */
-#define UNSEEN 3e38f
+/* The least squared distance of a row without an allowed key that moves its reference. */
+#define NO_KEY 3e38f
 
 typedef struct {
-    float *s, *low;                        /* (BQ, BK): squared distances, then weights; what s lacks, if fine */
+    float *s, *low;                        /* (BQ, BK): squared distances, then weights; second part of s if fine */
     float *out, *queries, *norms, *factors;
-    parts split;                           /* (BQ) the norms in two parts, if fine */
+    parts split;                           /* (BQ): the norms in two parts if fine */
     float *sums, *least;                   /* (BQ, VL) sums of weights; (BQ) */
-    float slack;                           /* what makes a row's bound out of its least squared distance */
+    float slack;                           /* term or factor between the least squared distance of a row and its bound */
     row_state *rows;
-    int sees[BQ];
-    visible seen;
+    int coverage[BQ];
+    lane_mask mask;
 } forward_space;
 
+/* Multiplies the sums of a row by the factor of its moved reference. */
 static void rescale(float *out, int64_t width, float *sums, float factor) {
     for (int64_t c = 0; c < width; c += VL) store(out + c, load(out + c) * factor);
     store(sums, load(sums) * factor);
 }
 
-/* The least squared distance of a row to the keys it sees in a block. */
+/* Returns the least squared distance of a row to its allowed keys in a block, or NO_KEY if no reference must move. */
 INLINE float nearest(const float *s, int64_t cols, const int32_t *lanes, const int sphere, const row_state *row) {
-    vf least = all(UNSEEN);
+    vf least = all(NO_KEY);
     for (int64_t j = 0; j < cols; j += VL) {
         vf x = load(s + j);
-        /* pairs near the antipode are negative, and the last to matter */
+        /* the squared distance of a pair near the antipode is stored as a negative number, see radial.h */
         if (sphere) x = choose((vi)(x < 0.0f), 4.0f + x, x);
-        if (lanes) x = choose((vi)load((const float *)(lanes + j)), x, all(UNSEEN));
+        if (lanes) x = choose((vi)load((const float *)(lanes + j)), x, all(NO_KEY));
         least = vmin(least, x);
     }
-    return row->started && !any_less(least, all(row->bound)) ? UNSEEN : min_lane(least);
+    return row->started && !any_less(least, all(row->bound)) ? NO_KEY : min_lane(least);
 }
 
-/* Moves the references of the rows that came much nearer to a key than before; `least` says how near. */
+/* Moves the reference of each row that has a much closer key than before, at the squared distance `least`. */
 INLINE void refer(const head *it, forward_space *w, int64_t count, const int gaussian, const int sphere) {
     for (int64_t i = 0; i < count; i += VL) {
         vf least = load(w->least + i);
-        if (!any_less(least, all(UNSEEN))) continue;
+        if (!any_less(least, all(NO_KEY))) continue;
         vf moved = reference_at(least, it->law, gaussian, sphere);
         for (int64_t l = 0; l < at_most(VL, count - i); l++) {
             row_state *row = w->rows + i + l;
-            if (!(least[l] < UNSEEN)) continue;
+            if (!(least[l] < NO_KEY)) continue;
             if (row->started)
                 rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL,
                         moved_factor(row->reference, moved[l], it->law, gaussian, sphere));
@@ -73,33 +74,33 @@ INLINE void refer(const head *it, forward_space *w, int64_t count, const int gau
 }
 
 INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
-                          int64_t cols, int view, const int gaussian, const int sphere, const int fine) {
-    const int per_row = w->seen.per_row;
+                          int64_t cols, int coverage, const int gaussian, const int sphere, const int fine) {
+    const int per_row = w->mask.per_row;
     for (int64_t i = 0; i < count; i++) {
-        int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
-        w->sees[i] = per_row ? fill(a, it, i0 + i, j0, cols, lanes) : view;
+        int32_t *lanes = w->mask.lanes + (per_row ? i * BK : 0);
+        w->coverage[i] = per_row ? fill_mask(a, it, i0 + i, j0, cols, lanes) : coverage;
         if (it->all_finite)
-            w->rows[i].met |= w->sees[i] == NONE ? 0 : FINITE;
+            w->rows[i].attended |= w->coverage[i] == NONE ? 0 : FINITE;
         else if (per_row)
-            w->rows[i].met |= hide_not_finite(it, j0, cols, lanes, &w->sees[i]);
+            w->rows[i].attended |= mask_not_finite(it, j0, cols, lanes, &w->coverage[i]);
         const float *q = it->q + (i0 + i) * a->q.row;
         if (fine)
             finish_row_finely(a, it, q, w->norms[i], w->split.first[i], w->split.second[i], j0, cols, w->s + i * BK,
                               w->low + i * BK);
         else
             finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 0);
-        w->least[i] = nearest(w->s + i * BK, cols, w->sees[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
+        w->least[i] = nearest(w->s + i * BK, cols, w->coverage[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
     }
     refer(it, w, count, gaussian, sphere);
     for (int64_t i = 0; i < count; i++) {
-        const int32_t *lanes = w->seen.lanes + (per_row ? i * BK : 0);
+        const int32_t *lanes = w->mask.lanes + (per_row ? i * BK : 0);
         float *s = w->s + i * BK, *sums = w->sums + i * VL;
-        if (w->sees[i] == NONE || !w->rows[i].started) {
+        if (w->coverage[i] == NONE || !w->rows[i].started) {
             memset(s, 0, sizeof(float) * (size_t)cols);
             continue;
         }
-        vf total = weigh(s, fine ? w->low + i * BK : NULL, s, cols, w->sees[i] == EVERY ? NULL : lanes, it->law, gaussian, sphere,
-                         w->rows[i].reference);
+        vf total = weigh(s, fine ? w->low + i * BK : NULL, s, cols, w->coverage[i] == EVERY ? NULL : lanes, it->law, gaussian,
+                         sphere, w->rows[i].reference);
         store(sums, load(sums) + total);
         if (a->dropout > 0.0f) {
             drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
@@ -109,20 +110,21 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
 }
 
 static void forward_block_any(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
-                              int64_t cols, int view) {
-    if (a->gaussian && a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 1, 1, 0);
-    else if (a->gaussian) forward_block(a, it, w, i0, count, j0, cols, view, 1, 0, 0);
-    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, view, 0, 1, 0);
-    else if (it->fine) forward_block(a, it, w, i0, count, j0, cols, view, 0, 0, 1);
-    else forward_block(a, it, w, i0, count, j0, cols, view, 0, 0, 0);
+                              int64_t cols, int coverage) {
+    if (a->gaussian && a->sphere) forward_block(a, it, w, i0, count, j0, cols, coverage, 1, 1, 0);
+    else if (a->gaussian) forward_block(a, it, w, i0, count, j0, cols, coverage, 1, 0, 0);
+    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, coverage, 0, 1, 0);
+    else if (it->fine) forward_block(a, it, w, i0, count, j0, cols, coverage, 0, 0, 1);
+    else forward_block(a, it, w, i0, count, j0, cols, coverage, 0, 0, 0);
 }
 
-/* Whether a row has no value: it saw a key that is not a number, or keys of which none has a weight, or is none itself. */
+/* Returns whether the output of a row is NaN: a key it attends to is NaN, none of its keys has a weight, or the query is not
+ * finite. */
 INLINE int undefined(const fna_args *a, const head *it, const forward_space *w, int64_t i0, int64_t i, float sum) {
-    int met = w->rows[i].met;
-    if (met == FINITE && sum > 0.0f && w->norms[i] <= FLT_MAX) return 0;
-    if (!met) return 0;
-    return (met & NOT_A_NUMBER) || !(sum > 0.0f) || kind_of(it->q + (i0 + i) * a->q.row, a->d) != FINITE;
+    int attended = w->rows[i].attended;
+    if (attended == FINITE && sum > 0.0f && w->norms[i] <= FLT_MAX) return 0;
+    if (!attended) return 0;
+    return (attended & NOT_A_NUMBER) || !(sum > 0.0f) || finiteness_of(it->q + (i0 + i) * a->q.row, a->d) != FINITE;
 }
 
 static void forward_queries(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count) {
@@ -133,14 +135,14 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
     memset(w->rows, 0, sizeof(row_state) * (size_t)padded);
     for (int64_t j0 = 0; j0 < end; j0 += BK) {
         int64_t cols = at_most(BK, it->keys - j0);
-        int view = look(a, it, i0, count, j0, cols, &w->seen);
-        if (!it->all_finite && !w->seen.per_row) {
-            int met = hide_not_finite(it, j0, cols, w->seen.lanes, &view);
-            for (int64_t i = 0; i < count; i++) w->rows[i].met |= met;
+        int coverage = mask_block(a, it, i0, count, j0, cols, &w->mask);
+        if (!it->all_finite && !w->mask.per_row) {
+            int attended = mask_not_finite(it, j0, cols, w->mask.lanes, &coverage);
+            for (int64_t i = 0; i < count; i++) w->rows[i].attended |= attended;
         }
-        if (view == NONE) continue;
+        if (coverage == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
-        forward_block_any(a, it, w, i0, count, j0, cols, view);
+        forward_block_any(a, it, w, i0, count, j0, cols, coverage);
         operands o = {w->s, BK, 1, it->values + j0 * it->value_row, it->value_row, w->out, it->dvp};
         multiply_add(o, padded, it->dvp, at_most(cols, a->m - j0));
     }
@@ -156,7 +158,7 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
     }
 }
 
-/* An angle falls up to pi / 2 times faster than its chord, so on the sphere a power law is given no slack. */
+/* An angle decreases up to pi / 2 times faster than its chord, so the power law on the sphere has no slack. */
 static float slack(const fna_args *a, law it) {
     if (a->gaussian) return a->sphere ? 0.0f : LAG / LOG2_E / it.scale;
     return a->sphere ? 1.0f : exp2f(-2.0f * LAG / it.exponent);
@@ -180,7 +182,7 @@ static void forward_thread(void *pointer) {
         w.factors = take(&space, BK);
         w.sums = take(&space, BQ * VL);
         w.rows = (row_state *)take(&space, BQ * 4);
-        w.seen.lanes = (int32_t *)take(&space, BQ * BK);
+        w.mask.lanes = (int32_t *)take(&space, BQ * BK);
         if (pass == 0 && !reserve(&space)) {
             work->failed = 1;
             return;

@@ -1,4 +1,4 @@
-/* What one head looks like to the loops: keys and values packed in blocks, and how distances are taken. */
+/* One head, prepared for the loops: keys and values packed in blocks, and the way distances are computed. */
 #ifndef FNA_HEAD_H
 #define FNA_HEAD_H
 
@@ -9,31 +9,31 @@
 #include "gemm.h"
 #include "radial.h"
 
-/* Queries and keys of one block: both a multiple of MR, the keys of 2 VL. Two blocks of weights, one of keys and one of
- * values stay near the first-level cache. */
+/* Queries and keys of a block: both multiples of MR, the keys also of 2 VL. Two blocks of weights, one of keys and one of
+ * values together are about as large as the first-level cache. */
 #define BQ 48
 #define BK 96
 
-/* |q|^2 + |k|^2 - 2 q.k loses digits where it is small beside the norms; such pairs are taken again, exactly. */
+/* |q|^2 + |k|^2 - 2 q.k loses digits where it is less than this part of the norms; such pairs are computed again, exactly. */
 #define CLOSE 0.25f
-/* on the sphere, 4 - s loses them near the antipode */
+/* On the sphere, 4 - s loses digits near the antipode, above this s. */
 #define ANTIPODE 3.9f
-/* widths up to this have the exact form for the same price */
+/* Up to this width the exact differences cost no more time. */
 #define NARROW 16
-/* A relative error of s becomes one of the weight, times half of m z / (1 + z). Where that is more than this, as for tokens
- * many kappa apart in a wide head, s is kept in two floats. */
+/* A relative error of s causes a relative error of the weight that is half of m z / (1 + z) times as large. Where
+ * m z / (1 + z) is more than this, as for tokens many kappa apart in a wide head, s is stored in two floats. */
 #define SENSITIVE 24.0f
-/* in the gradient, q sum G - G k loses the digits of pairs closer than this part of their norms */
+/* In the gradient, q sum G - G k loses the digits of pairs closer than this part of their norms. */
 #define VERY_CLOSE 1e-3f
 
 INLINE int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 INLINE int64_t at_most(int64_t x, int64_t bound) { return x < bound ? x : bound; }
 
-/* What a key is. One that is not a number makes the rows that see it NaN; an infinite one is infinitely far, so its weight
- * is 0. Both are hidden from the loops, which would round them to something finite. */
+/* Finiteness of a key. A NaN key makes the rows that attend to it NaN; an infinite key is infinitely far away, so its weight
+ * is 0. Both are masked out before the loops, which would round them to finite values. */
 enum { FINITE = 1, INFINITE = 2, NOT_A_NUMBER = 4 };
 
-/* Numbers in two parts: sums of two first parts are exact, so no digit is lost before the products are added. */
+/* Numbers in two parts: the sum of two first parts is exact, so no digit is lost before the products are added. */
 typedef struct {
     float *first, *second;
 } parts;
@@ -46,16 +46,16 @@ typedef struct {
     int64_t b, h, keys, blocks; /* keys: m padded to VL */
     int64_t dp, dvp;         /* widths padded to VL */
     const float *q, *k, *v;
-    int32_t *kinds;          /* (keys) FINITE, INFINITE or NOT_A_NUMBER; written only if some key is not finite */
-    int all_finite;          /* whether every key is */
-    float *center, *norms;   /* (d) mean of the finite keys; (keys) centred squared norms */
-    parts key_norms;         /* (keys) and in two parts, if fine */
+    int32_t *finiteness;     /* (keys) FINITE, INFINITE or NOT_A_NUMBER; written only if a key is not finite */
+    int all_finite;          /* whether every key is finite */
+    float *center, *norms;   /* (d) mean of the finite keys; (keys) squared norms of the centered keys */
+    parts key_norms;         /* (keys) the same norms in two parts, if fine */
     float grid;              /* x + grid - grid is the first part of x */
     float *kt, *padded;      /* (blocks, d, BK); (m, dvp): see `values_as_they_are` */
     const float *values;
     int64_t value_row;
     /* backward only */
-    float *rows, *vt;        /* (keys, dp) centred keys; (blocks, dv, BK) */
+    float *rows, *vt;        /* (keys, dp) centered keys; (blocks, dv, BK) */
 } head;
 
 INLINE float squared_gap(const float *a, const float *b, int64_t d, float sign) {
@@ -73,42 +73,42 @@ INLINE float squared_gap(const float *a, const float *b, int64_t d, float sign) 
     return total;
 }
 
-INLINE int kind_of(const float *x, int64_t d) {
-    int kind = FINITE;
+INLINE int finiteness_of(const float *x, int64_t d) {
+    int finiteness = FINITE;
     for (int64_t c = 0; c < d; c++) {
         if (x[c] != x[c]) return NOT_A_NUMBER;
-        if (!(fabsf(x[c]) <= FLT_MAX)) kind = INFINITE;
+        if (!(fabsf(x[c]) <= FLT_MAX)) finiteness = INFINITE;
     }
-    return kind;
+    return finiteness;
 }
 
-/* The mean key was not finite: finds the keys that are not, and takes the mean of the others. */
+/* Called if the mean key is not finite: finds the keys that are not finite, and takes the mean of the others. */
 static void sort_keys(const fna_args *a, head *it) {
     int64_t count = 0;
     for (int64_t j = 0; j < it->keys; j++) {
-        it->kinds[j] = j < a->m ? kind_of(it->k + j * a->k.row, a->d) : FINITE;
-        count += j < a->m && it->kinds[j] == FINITE;
+        it->finiteness[j] = j < a->m ? finiteness_of(it->k + j * a->k.row, a->d) : FINITE;
+        count += j < a->m && it->finiteness[j] == FINITE;
     }
     it->all_finite = count == a->m;
     memset(it->center, 0, sizeof(float) * (size_t)a->d);
     for (int64_t j = 0; j < a->m; j++)
-        if (it->kinds[j] == FINITE)
-            /* divided before they are added: the sum of large keys may have been what was not finite */
+        if (it->finiteness[j] == FINITE)
+            /* divide before adding: the sum of large finite keys may have overflowed */
             for (int64_t c = 0; c < a->d; c++) it->center[c] += it->k[j * a->k.row + c] / (float)count;
 }
 
-/* Puts the keys that are not finite, which nobody sees, at the mean key of a packed head. */
+/* Replaces the keys of a packed head that are not finite, which are masked out, by the mean key. */
 static void replace_keys(const fna_args *a, const head *it, int backward) {
     for (int64_t j = 0; j < a->m; j++) {
-        if (it->kinds[j] == FINITE) continue;
+        if (it->finiteness[j] == FINITE) continue;
         float *column = it->kt + j / BK * a->d * BK + j % BK;
         for (int64_t c = 0; c < a->d; c++) column[c * BK] = it->direct ? it->center[c] : 0.0f;
         if (backward) memset(it->rows + j * it->dp, 0, sizeof(float) * (size_t)it->dp);
     }
 }
 
-/* Looks at a few pairs and decides how the distances of a head are taken: directly, if so many are close that exact
- * differences are cheaper than repairing them one by one. */
+/* Samples a few pairs and decides how the distances of a head are computed: directly, if so many pairs are close that exact
+ * differences cost less time than `repair` of each pair. */
 static void survey(const fna_args *a, head *it, int backward) {
     int64_t pairs = 0, close = 0;
     float total = 0.0f, kappa = a->kappa[it->h];
@@ -118,7 +118,7 @@ static void survey(const fna_args *a, head *it, int backward) {
     for (int64_t t = 0; t < at_most(a->n * a->m / 256, 64); t++) {
         const float *q = it->q + (t * 7919 % a->n) * a->q.row, *k = it->k + (t * 104729 % a->m) * a->k.row;
         float gap = squared_gap(q, k, a->d, 1.0f);
-        /* a token and itself say nothing about the others, nor does one that is not finite */
+        /* skip the pair of a token with itself and tokens that are not finite */
         if (!(gap > 0.0f && gap <= FLT_MAX)) continue;
         pairs++;
         total += gap;
@@ -130,7 +130,7 @@ static void survey(const fna_args *a, head *it, int backward) {
     it->fine = a->exponent[it->h] * z > SENSITIVE * (1.0f + z);
 }
 
-/* Blocks of BK keys, column by column; lanes beyond the last key are 0. */
+/* Transposes keys or values into blocks of BK columns; lanes after the last key are 0. */
 static void transpose_blocks(float *to, const float *from, int64_t row, int64_t m, int64_t width, const float *center) {
     for (int64_t j0 = 0; j0 < m; j0 += BK, to += width * BK) {
         int64_t count = at_most(BK, m - j0), whole = count / 4 * 4, c = 0;
@@ -149,7 +149,7 @@ static void transpose_blocks(float *to, const float *from, int64_t row, int64_t 
     }
 }
 
-/* Squared norms of the keys about their mean, read off the transposed blocks. */
+/* Computes the squared norms of the centered keys from the transposed blocks. */
 static void block_norms(const head *it, int64_t d) {
     for (int64_t j = 0; j < it->keys; j += VL) {
         const float *column = it->kt + j / BK * d * BK + j % BK;
@@ -174,13 +174,13 @@ static void block_norms(const head *it, int64_t d) {
     }
 }
 
-/* Rounds the first parts of the norms so that the sum of two has no rounding, unless a query is far outside. */
+/* Rounds the first parts of the norms so that the sum of two is exact, unless a query is much larger than the keys. */
 static void split_norms(head *it) {
     float largest = TINY;
     for (int64_t j = 0; j < it->keys; j++) largest = it->norms[j] > largest ? it->norms[j] : largest;
     int exponent;
     frexpf(largest, &exponent);
-    it->grid = ldexpf(1.5f, (int)at_most(exponent, 120) + 2); /* never infinite */
+    it->grid = ldexpf(1.5f, (int)at_most(exponent, 120) + 2); /* 120: never infinite */
     for (int64_t j = 0; j < it->keys; j += VL) {
         vf norm = load(it->norms + j), first = norm + it->grid - it->grid;
         store(it->key_norms.first + j, first);
@@ -199,8 +199,8 @@ static void pad_rows(float *to, int64_t padded, const float *from, int64_t row, 
     }
 }
 
-/* Values are copied if their rows do not end with a vector, or lie so far apart that they would crowd each other out of
- * the cache when they are read again and again. */
+/* Values are copied if their width is not a multiple of the vector length, or if the distance of their rows in memory would
+ * cause cache conflicts when they are read repeatedly. */
 INLINE int values_as_they_are(const fna_args *a) { return a->dv % VL == 0 && (a->v.row == a->dv || a->n <= BQ); }
 
 static void pack_head(const fna_args *a, head *it, int64_t index, int backward) {
@@ -213,8 +213,8 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     for (int64_t j = 0; j < a->m; j++) add_row(it->center, it->k + j * a->k.row, a->d);
     scale_row(it->center, it->center, 1.0f / (float)a->m, a->d);
     it->all_finite = 1;
-    /* one key that is not finite is enough for a mean that is not */
-    if (kind_of(it->center, a->d) != FINITE) sort_keys(a, it);
+    /* if a key is not finite, neither is the mean */
+    if (finiteness_of(it->center, a->d) != FINITE) sort_keys(a, it);
     survey(a, it, backward);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
     float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
@@ -234,8 +234,8 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     transpose_blocks(it->vt, it->v, a->v.row, a->m, a->dv, NULL);
 }
 
-/* Squared distances of a packed block of queries to the block of keys at j0, or -2 q.k: the norms are added last, so that
- * the products are summed while they are small. */
+/* Computes the squared distances of a packed block of queries to the block of keys at j0, or -2 q.k, to which the norms are
+ * added last, so that the products are summed while they are small. */
 static void distances(const fna_args *a, const head *it, const float *queries, int64_t rows, int64_t j0, int64_t cols,
                       float *s) {
     operands o = {queries, a->d, 1, it->kt + j0 * a->d, BK, s, BK};
@@ -263,8 +263,8 @@ INLINE double exact_norm(const float *x, const float *center, int64_t d) {
     return total;
 }
 
-/* The queries as `distances` wants them, their centred norms (also in two parts, if fine), and zeros in the rows up to
- * `padded`. */
+/* Packs the queries for `distances`, computes their centered norms (also in two parts if fine), and sets the rows up to
+ * `padded` to 0. */
 static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t count, int64_t padded, float *queries,
                          float *norms, const parts *split) {
     const float factor = it->direct ? 1.0f : -2.0f * it->unit, shift = it->direct ? 0.0f : 1.0f;
@@ -293,7 +293,7 @@ static void pack_queries(const fna_args *a, const head *it, int64_t i0, int64_t 
     }
 }
 
-/* Takes the pairs of one row that lost digits again, from the tokens themselves; `low` may be NULL. */
+/* Computes the pairs of a row that lost digits again, from the tokens themselves; `low` may be NULL. */
 static void repair(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s,
                    float *low) {
     const float *norms = it->norms + j0;
@@ -304,7 +304,7 @@ static void repair(const fna_args *a, const head *it, const float *q, float norm
         if (!near && !(a->sphere && any_less(all(ANTIPODE), x))) continue;
         for (int64_t j = start; j < at_most(start + VL, real); j++) {
             const float *k = it->k + (j0 + j) * a->k.row;
-            if (!it->all_finite && it->kinds[j0 + j] != FINITE) continue;
+            if (!it->all_finite && it->finiteness[j0 + j] != FINITE) continue;
             if (!it->direct && s[j] < CLOSE * (norm + norms[j])) {
                 s[j] = it->unit * squared_gap(q, k, a->d, 1.0f) + TINY;
                 if (low) low[j] = 0.0f;
@@ -314,7 +314,7 @@ static void repair(const fna_args *a, const head *it, const float *q, float norm
     }
 }
 
-/* Finishes one row of `distances`; for the gradient, returns whether some of its pairs may be very close, or antipodal. */
+/* Finishes one row of `distances`; for the gradient, returns whether pairs of the row may be very close or antipodal. */
 INLINE int finish_row(const fna_args *a, const head *it, const float *q, float norm, int64_t j0, int64_t cols, float *s,
                       const int sphere, const int gradient) {
     const float *norms = it->norms + j0;
@@ -339,13 +339,13 @@ INLINE int finish_row(const fna_args *a, const head *it, const float *q, float n
     return close || far;
 }
 
-/* The same in two floats: s + low. */
+/* The same with the result in two floats: s + low. */
 INLINE void finish_row_finely(const fna_args *a, const head *it, const float *q, float norm, float first, float second,
                               int64_t j0, int64_t cols, float *s, float *low) {
     const float *firsts = it->key_norms.first + j0, *seconds = it->key_norms.second + j0;
     vf closest = all(3e38f);
     for (int64_t j = 0; j < cols; j += VL) {
-        /* |q|^2 + |k|^2 is never less than |2 q.k|, so what the sum loses is known in two steps */
+        /* |q|^2 + |k|^2 is never less than |2 q.k|, so two steps give the rounding error of the sum */
         vf product = load(s + j), norms = load(firsts + j) + first, sum = product + norms;
         vf rest = ((norms - sum) + product) + (load(seconds + j) + second);
         vf x = sum + rest;

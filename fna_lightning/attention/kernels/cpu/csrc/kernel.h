@@ -1,4 +1,4 @@
-/* The whole kernel for one instruction set; each of avx512.c, avx2.c and baseline.c compiles it with its own flags. */
+/* The kernel for one instruction set; avx512.c, avx2.c and baseline.c each compile it with their own flags. */
 #include "backward.h"
 #include "elementwise.h"
 #include "forward.h"

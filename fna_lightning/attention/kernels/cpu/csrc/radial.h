@@ -1,11 +1,11 @@
-/* The kernel as a function of the squared distance, in the base-2 logarithm, with vectors of pairs.
+/* The base-2 logarithm of the kernel as a function of the squared distance, for vectors of pairs.
  *
  *     power law   log2 C = -m log2(1 + r / kappa)
  *     Gaussian    log2 C = -(r / kappa)^2 log2(e)
  *
- * s is at least TINY. On R^d the distance is taken in units of kappa at once, r / kappa = sqrt(s / kappa^2): one rounding less, and the exponent
- * multiplies each of them. On the unit sphere it is the angle of the chord sqrt(s). A negative s on the sphere means: -s is
- * the squared chord to the antipode, where s itself would have lost its digits. */
+ * s is at least TINY. On R^d the distance is computed in units of kappa, r / kappa = sqrt(s / kappa^2): that is one rounding
+ * less, and the exponent multiplies every rounding error. On the unit sphere it is the angle of the chord sqrt(s). A negative
+ * s on the sphere means that -s is the squared chord to the antipode, where s itself would have lost its digits. */
 #ifndef FNA_RADIAL_H
 #define FNA_RADIAL_H
 
@@ -13,19 +13,19 @@
 
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
-/* 2^-100 is nothing beside the row's reference weight 1, and no product of it is a slow denormal */
+/* 2^-100 is negligible beside the reference weight 1 of a row, and its products are not denormal, which would be slow. */
 #define FLOOR -100.0f
-/* more than a reference may lag behind, see forward.h */
+/* More than the LAG of forward.h. */
 #define CEILING 40.0f
 
 typedef struct {
     float kappa, per_kappa, exponent;
-    float scale; /* s times this is in units of kappa^2 (1 on the sphere, where an angle is not a length) */
-    float zero;  /* a slope up to this is that of two equal tokens */
+    float scale; /* s times this is in units of kappa^2 (1 on the sphere, where kappa scales the angle) */
+    float zero;  /* two tokens with a slope up to this are equal */
 } law;
 
-/* Everything below works on `u` vectors at once: each step of a polynomial waits for the last one, and the vectors fill
- * the time. */
+/* All functions below work on `u` vectors at once: each step of a polynomial depends on the one before, and the other
+ * vectors use the time in between. */
 #define MAX_U 8
 #define EACH _Pragma("GCC unroll 8") for (int i = 0; i < u; i++)
 
@@ -33,8 +33,8 @@ typedef struct {
 #define STEP(p, f, coefficient) EACH p[i] = p[i] * f[i] + coefficient
 
 /* z = factor * log2(1 + z + finer) + rest; `finer` may be NULL.
- * log2(1 + z) is e + log2(1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]; relative error of the polynomial 3e-8. Each part is
- * multiplied before the sum, which keeps the digits of a small logarithm. */
+ * log2(1 + z) is e + log2(1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1]; the relative error of the polynomial is 3e-8. Each
+ * part is multiplied before the sum, which keeps the digits of a small logarithm. */
 INLINE void scaled_log2_1p(vf *z, const vf *finer, float factor, vf rest, const int u) {
     vf f[MAX_U], p[MAX_U];
     EACH {
@@ -68,7 +68,7 @@ INLINE void exp2_bounded(vf *x, const int u) {
     STEP(p, f, 0.240221197f);
     STEP(p, f, 0.693146967f);
     STEP(p, f, 1.00000007f);
-    /* unsigned: a hidden key, whose weight is thrown away, may be nearer than the reference and leave the range */
+    /* unsigned: a masked key, whose weight is discarded, may be closer than the reference and overflow */
     EACH x[i] = (vf)((vu)p[i] + ((vu)x[i] << 23));
 }
 
@@ -84,8 +84,8 @@ INLINE vf arc_per_chord(vf s) {
     return p * s + 1.0f;
 }
 
-/* The distance z in units of kappa, and what the chord rule needs to be differentiated: d z = (q - k) dq / slope / kappa^2
- * on R^d, and / slope / kappa on the sphere. */
+/* Returns the distance z in units of kappa, and the slope for its derivative: dz = (q - k) dq / slope / kappa^2 on R^d, and
+ * (q - k) dq / slope / kappa on the sphere. */
 INLINE vf distance(vf s, law it, const int sphere, vf *slope) {
     if (!sphere) return *slope = vsqrt(s * it.scale);
     vi far = (vi)((s < 0.0f) | (s > 2.0f));
@@ -96,7 +96,7 @@ INLINE vf distance(vf s, law it, const int sphere, vf *slope) {
     return choose(far, 3.14159265f - angle, angle) * it.per_kappa;
 }
 
-/* s = log2 C at the squared distance s, less that of a row's reference; `rest` is minus the reference, see `reference_at`. */
+/* s = log2 C at the squared distance s minus the reference of the row; `rest` is -reference, see `reference_at`. */
 INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf rest, const int u) {
     vf slope;
     if (!gaussian || sphere) EACH s[i] = distance(s[i], it, sphere, &slope);
@@ -105,14 +105,14 @@ INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf 
     else
         EACH {
             s[i] = (s[i] + rest) * (sphere ? (s[i] - rest) * -LOG2_E : all(it.scale * -LOG2_E));
-            /* an angle of many kappa is rounded by more than exp2_bounded can take */
+            /* the rounding error of an angle of many kappa would exceed the range of exp2_bounded */
             if (sphere) s[i] = vmin(s[i], all(CEILING));
         }
 }
 
-/* The reference of a row whose nearest key is at the squared distance s: log2 C there. For the Gaussian it is s itself, on
- * the sphere z: the logarithms of keys many kappa away are so large that their difference would be nothing but rounding,
- * so the difference is taken before. */
+/* Returns the reference of a row whose nearest key is at the squared distance s: log2 C there. For the Gaussian it is s, or
+ * z on the sphere: the logarithms of keys many kappa away are so large that their difference would be only rounding error,
+ * so the difference is taken before the logarithm. */
 INLINE vf reference_at(vf s, law it, const int gaussian, const int sphere) {
     vf value[1] = {s}, slope;
     if (gaussian) return sphere ? distance(s, it, sphere, &slope) : s;
@@ -120,12 +120,12 @@ INLINE vf reference_at(vf s, law it, const int gaussian, const int sphere) {
     return value[0];
 }
 
-/* z^2 at a Gaussian's reference. */
-INLINE float squared_hops_at(float reference, law it, const int sphere) {
+/* Returns z^2 at the reference of a Gaussian. */
+INLINE float reference_squared_distance(float reference, law it, const int sphere) {
     return sphere ? reference * reference : reference * it.scale;
 }
 
-/* What the weights of a row are multiplied by when its reference moves. */
+/* Returns the factor of the weights of a row when its reference moves. */
 INLINE float moved_factor(float before, float after, law it, const int gaussian, const int sphere) {
     if (!gaussian) return exp2f(before - after);
     return exp2f((after - before) * (sphere ? after + before : it.scale) * LOG2_E);

@@ -1,8 +1,8 @@
-/* Threads without an OpenMP runtime of our own.
+/* Threads without a second OpenMP runtime.
  *
- * PyTorch has loaded one already, and its threads spin for a while after each parallel region; a second pool would fight
- * them for the cores. So the loaded runtime is asked to run our work too. Where there is none, or in a forked child
- * (whose copy of the pool has no threads and would wait for ever), threads are made for the call and joined. */
+ * PyTorch has already loaded a runtime, whose threads spin for a while after each parallel region; a second pool would
+ * compete with them for the cores. The loaded runtime therefore runs this work too. Where there is none, or in a forked
+ * child (whose copy of the pool has no threads and would wait forever), threads are created for the call and joined. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,8 +14,8 @@
 
 #include "fna.h"
 
-/* Tiny gradients times tiny weights are denormal, and a processor takes 40 times as long for each: while we work they
- * are 0, as far below float32's digits of any sum as they are. The caller's own setting comes back afterwards. */
+/* Tiny gradients times tiny weights are denormal, which takes a CPU 40 times as long. They are too small to change any sum in
+ * float32, so they are flushed to 0 during the work; the setting of the caller is restored afterwards. */
 #if defined(__x86_64__)
 #define FLUSH_AND_ZERO 0x8040u
 static unsigned flush_denormals(void) {
@@ -46,7 +46,7 @@ static int forked;
 static void in_child(void) { forked = 1; }
 
 __attribute__((constructor)) static void find_pool(void) {
-    /* a function pointer out of a void pointer, as POSIX asks for it */
+    /* a function pointer from a void pointer, in the form that POSIX requires */
     *(void **)(&shared_pool) = dlsym(RTLD_DEFAULT, "GOMP_parallel");
     pthread_atfork(NULL, NULL, in_child);
 }

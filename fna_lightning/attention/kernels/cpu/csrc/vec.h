@@ -1,6 +1,6 @@
-/* One vector of floats, as wide as the instruction set this file is compiled for.
+/* A vector of floats, as wide as the instruction set this file is compiled for.
  *
- * Arithmetic is the compiler's own (GCC and Clang vector extensions); only what they have no operator for is spelled out. */
+ * Arithmetic uses the vector extensions of GCC and Clang; intrinsics are only used where these have no operator. */
 #ifndef FNA_VEC_H
 #define FNA_VEC_H
 
@@ -47,7 +47,7 @@ INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask
 #if defined(__AVX512F__)
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-/* 14 bits and a Newton step: the divider would be busy four times as long */
+/* 14 bits and a Newton step: four times as fast as the division unit */
 INLINE vf vsqrt(vf a) {
     vf y = (vf)_mm512_rsqrt14_ps((__m512)a), r = a * y;
     return r + (a - r * r) * (0.5f * y);
@@ -84,7 +84,7 @@ INLINE int any_less(vf a, vf b) {
 #endif
 #endif
 
-/* a - r * r to the last digit: in one rounding where there is such an instruction, else with r in two halves */
+/* Returns a - r * r without rounding error: with a fused instruction, or with r in two halves. */
 INLINE vf left_of(vf a, vf r) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
     return a - r * r;
@@ -93,7 +93,7 @@ INLINE vf left_of(vf a, vf r) {
     return ((a - high * high) - 2.0f * high * low) - low * low;
 #endif
 }
-/* The root of a + low in two parts, the first returned. */
+/* Returns the first part of the square root of a + low and writes the second part to `rest`. */
 INLINE vf root_parts(vf a, vf low, vf *rest) {
 #if defined(__AVX512F__)
     vf half = 0.5f * (vf)_mm512_rsqrt14_ps((__m512)a), r = a * (2.0f * half);
@@ -118,7 +118,7 @@ INLINE float min_lane(vf v) {
 }
 #endif
 
-/* Rows of any width, vector by vector; written out because the compiler cannot know that they do not overlap. */
+/* Rows of any width, vector by vector; explicit because the compiler cannot know that they do not overlap. */
 #define ROW(width, vector, scalar)                          \
     do {                                                    \
         int64_t c = 0;                                      \
@@ -137,7 +137,7 @@ INLINE void combine_row(float *to, float unit, const float *x, float factor, con
     ROW(width, (load(x + c) * factor - load(y + c)) * unit, (x[c] * factor - y[c]) * unit);
 }
 
-/* Four lanes of any instruction set, to transpose with. */
+/* Four lanes, available in every instruction set, for transposing. */
 typedef float quad __attribute__((vector_size(16)));
 typedef float quad_loose __attribute__((vector_size(16), aligned(4), may_alias));
 

@@ -1,11 +1,11 @@
-/* One row of weights: 2^(log2 C - reference), and 0 where the row does not see the key. */
+/* One row of weights: 2^(log2 C - reference), and 0 where the key is masked out. */
 #ifndef FNA_WEIGH_H
 #define FNA_WEIGH_H
 
 #include "radial.h"
 
-INLINE vf weigh_some(const float *s, const float *low, float *p, const int32_t *lanes, law it, const int gaussian, const int sphere,
-                     vf rest, const int u) {
+INLINE vf weigh_vectors(const float *s, const float *low, float *p, const int32_t *lanes, law it, const int gaussian,
+                        const int sphere, vf rest, const int u) {
     vf x[MAX_U], sum = all(0.0f);
     EACH x[i] = load(s + i * VL);
     if (low) {
@@ -26,10 +26,10 @@ INLINE vf weigh_some(const float *s, const float *low, float *p, const int32_t *
 
 #define WEIGH(u)                                                                                       \
     for (; j + u * VL <= cols; j += u * VL)                                                            \
-    sum += weigh_some(s + j, low ? low + j : NULL, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
+    sum += weigh_vectors(s + j, low ? low + j : NULL, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
 
-/* Turns squared distances s (+ low, if not NULL: of a power law on R^d, in units of kappa^2) into weights p, which may be
- * the same place as s; returns their sum, lane by lane. */
+/* Computes the weights p from the squared distances s, or s + low if `low` is not NULL (power law on R^d, in units of
+ * kappa^2); p may be s. Returns the sum of the weights, lane by lane. */
 INLINE vf weigh(const float *s, const float *low, float *p, int64_t cols, const int32_t *lanes, law it, const int gaussian,
                 const int sphere, float reference) {
     vf sum = all(0.0f), rest = all(-reference);

@@ -1,4 +1,4 @@
-/* How the work is cut: parts of the queries of a head, taken by the threads as they become free. */
+/* The division of the work: parts of the queries of a head, which the threads take as they become free. */
 #ifndef FNA_WORK_H
 #define FNA_WORK_H
 
@@ -6,21 +6,21 @@
 
 typedef struct {
     const fna_args *args;
-    int64_t parts, length, tasks; /* parts of a head, queries of a part */
+    int64_t parts, length, tasks; /* parts per head, queries per part */
     int64_t taken;
     int threads, failed;
-    /* backward, by task: gradients of keys and values if a head has several parts; the sums of kappa and exponent */
+    /* backward, per task: gradients of keys and values if a head has several parts; the sums for kappa and the exponent */
     float *partial;
     double *sums;
 } queue;
 
-/* `spread` parts a thread even out what the masks leave to do; in the backward pass each costs memory. */
+/* Divides the work into `spread` parts per thread, which balances the load of masks; each costs memory in the backward pass. */
 static queue share(const fna_args *a, int64_t spread) {
     queue work = {.args = a, .threads = a->threads};
     int64_t heads = a->batches * a->heads, blocks = up(a->n, BQ) / BQ;
     work.parts = 1;
     if (heads % a->threads && heads < 8 * a->threads) work.parts = up(spread * a->threads, heads) / heads;
-    /* a part packs its head anew: it must be long enough to pay for that */
+    /* each part packs its head again, so it must be long enough to be worth that */
     if (work.parts > blocks / 2) work.parts = blocks / 2 > 0 ? blocks / 2 : 1;
     work.length = up(blocks, work.parts) / work.parts * BQ;
     work.tasks = heads * work.parts;
@@ -28,7 +28,7 @@ static queue share(const fna_args *a, int64_t spread) {
     return work;
 }
 
-/* Takes a task: queries first .. last of the head `index`. */
+/* Takes the next task, the queries first .. last of the head `index`; returns 0 if there is none. */
 static int next(queue *work, int64_t *index, int64_t *first, int64_t *last) {
     int64_t task = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED);
     if (task >= work->tasks) return 0;
@@ -38,7 +38,7 @@ static int next(queue *work, int64_t *index, int64_t *first, int64_t *last) {
     return 1;
 }
 
-/* Scratch memory of a thread: asked for twice, first to add up the sizes, then to hand out the parts. */
+/* Scratch memory of a thread. It is requested twice: first to add up the sizes, then to hand out the parts. */
 typedef struct {
     char *base;
     size_t used;
@@ -63,7 +63,7 @@ static void release(arena *space) { free(space->raw); }
 static void head_space(arena *space, const fna_args *a, head *it, int backward) {
     it->keys = up(a->m, VL), it->blocks = up(a->m, BK) / BK;
     it->dp = up(a->d, VL), it->dvp = up(a->dv, VL);
-    it->kinds = (int32_t *)take(space, it->keys);
+    it->finiteness = (int32_t *)take(space, it->keys);
     it->center = take(space, a->d);
     it->norms = take(space, it->keys);
     it->kt = take(space, it->blocks * a->d * BK);
