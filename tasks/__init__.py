@@ -12,6 +12,7 @@ from fna_lightning.tasks.text.task import TextClassification
 from fna_lightning.tasks.translation.multi30k import Multi30kData
 from fna_lightning.tasks.translation.numbers import NumberData
 from fna_lightning.tasks.translation.task import Translation
+from fna_lightning.training import schedules  # noqa: F401 - registers the bare names of the schedules
 
 __all__ = [
     "Cifar10Data",
