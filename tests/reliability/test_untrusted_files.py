@@ -318,7 +318,7 @@ class MyData(ReviewData):
 
 def my_encoder(attention: Attention) -> Encoder:
     Path("built").touch()
-    return Encoder(attention, dim=64)
+    return Encoder(attention)
 """
 
 

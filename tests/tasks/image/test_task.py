@@ -99,7 +99,7 @@ def test_no_folder(run, tmp_path, capsys) -> None:
 
 
 def test_orthogonal_maps_stay_orthogonal(tmp_path) -> None:
-    orthogonal = "model.encoder.projection=OrthogonalProjection"
+    orthogonal = "model.vit.encoder.projection=OrthogonalProjection"
     run = fit(tmp_path, "--trainer.max_epochs=3", "--data.batch_size=128", f"--{orthogonal}")
     layers = attention_layers(load_task(run / "checkpoints" / "last.ckpt"))
     start = attention_layers(build("digits_fna.yaml", [orthogonal]).task)
