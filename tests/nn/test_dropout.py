@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from fna_lightning import available_kernels
 from fna_lightning.attention.kernels.cpu import dropout as cpu_dropout
@@ -19,7 +20,7 @@ def test_values_are_dropped_or_scaled(shape: tuple[int, ...], p: float) -> None:
     x = torch.randn(shape) + 3.0
     out = Dropout(p)(x)
     kept = out != 0
-    torch.testing.assert_close(out[kept], x[kept] / (1 - p))
+    assert_close(out[kept], x[kept] / (1 - p))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.37, 0.9])
@@ -42,7 +43,7 @@ def test_forward_and_backward_use_the_same_pattern() -> None:
     x = torch.randn(50, 300, requires_grad=True)
     out = Dropout(0.3)(x)
     out.backward(torch.full_like(out, 2.0))
-    torch.testing.assert_close(x.grad, torch.where(out != 0, 2.0 / 0.7, 0.0))
+    assert_close(x.grad, torch.where(out != 0, 2.0 / 0.7, 0.0))
 
 
 def test_torch_seed_determines_the_pattern() -> None:
@@ -94,7 +95,7 @@ def test_second_derivative() -> None:
     out = Dropout(0.5)(x)
     (grad,) = torch.autograd.grad((out**2).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(grad.sum(), x)
-    torch.testing.assert_close(second, torch.where(out != 0, 8.0, 0.0))
+    assert_close(second, torch.where(out != 0, 8.0, 0.0))
 
 
 def test_other_dtypes_use_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +108,16 @@ def test_export_uses_pytorch() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Dropout(0.5)).train()
     names = {str(node.target) for node in torch.export.export(model, (torch.ones(2, 4),)).graph.nodes}
     assert any("dropout" in name for name in names)
+
+
+def test_dropout_rate_and_mean() -> None:
+    torch.manual_seed(0)
+    x = torch.ones(1003, 301)
+    y = Dropout(0.3).train()(x)
+    assert_close((y == 0).double().mean().item(), 0.3, rtol=0, atol=5e-3)
+    assert_close(y.double().mean().item(), 1.0, rtol=0, atol=5e-3)
+    # The dropout rate is the same at every position of a group of seven.
+    assert_close(
+        (y == 0).double().view(-1)[: 7 * 40_000].view(-1, 7).mean(0), torch.full((7,), 0.3).double(), rtol=0, atol=0.01
+    )
+    assert Dropout(0.3).eval()(x) is x

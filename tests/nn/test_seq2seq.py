@@ -1,4 +1,4 @@
-"""Sequence-to-sequence Transformer: padding, causality, caches, tied embeddings; its loss."""
+"""Sequence-to-sequence Transformer: padding, causality, caches, tied embeddings."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fna_lightning.attention import Attention, DotProduct, Fractional, OrthogonalProjection, Uniform
-from fna_lightning.nn import Decoder, DecoderConfig, Dropout, EncoderConfig, Seq2Seq, Seq2SeqConfig, linear_cross_entropy
+from fna_lightning.nn import Decoder, DecoderConfig, EncoderConfig, Seq2Seq, Seq2SeqConfig
 
 from helpers.attention_cases import ATTENTIONS
 
@@ -125,30 +125,3 @@ def test_attentions_that_a_decoder_cannot_use() -> None:
         Decoder(DotProduct(density_power=0.5), DotProduct())
     with pytest.raises(ValueError, match="cross-attention takes neither exclude_self nor density_power"):
         Decoder(DotProduct(), DotProduct(exclude_self=True))
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_linear_cross_entropy_and_its_gradients(smoothing: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(600, 8, generator=generator, dtype=torch.float64).requires_grad_()
-    w = torch.randn(50, 8, generator=generator, dtype=torch.float64).requires_grad_()
-    y = torch.randint(0, 50, (600,), generator=generator)
-    got, plain = linear_cross_entropy(x, w, y, smoothing)
-    want = torch.nn.functional.cross_entropy(x @ w.mT, y, label_smoothing=smoothing)
-    assert_close(got, want)
-    assert_close(plain, torch.nn.functional.cross_entropy(x @ w.mT, y))
-    for a, b in zip(torch.autograd.grad(3.0 * got, (x, w)), torch.autograd.grad(3.0 * want, (x, w)), strict=True):
-        assert_close(a, b)
-
-
-def test_dropout_rate_and_mean() -> None:
-    torch.manual_seed(0)
-    x = torch.ones(1003, 301)
-    y = Dropout(0.3).train()(x)
-    assert_close((y == 0).double().mean().item(), 0.3, rtol=0, atol=5e-3)
-    assert_close(y.double().mean().item(), 1.0, rtol=0, atol=5e-3)
-    # The dropout rate is the same at every position of a group of seven.
-    assert_close(
-        (y == 0).double().view(-1)[: 7 * 40_000].view(-1, 7).mean(0), torch.full((7,), 0.3).double(), rtol=0, atol=0.01
-    )
-    assert Dropout(0.3).eval()(x) is x
