@@ -1,10 +1,17 @@
 """What a batch means: each task with its data. Importing this registers them for the command line."""
 
-from fna_lightning.tasks.image.augmentation import RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop
-from fna_lightning.tasks.image.auto_augmentation import RandAugment, TrivialAugment
+from fna_lightning.tasks.image.augmentation import (
+    CutMix,
+    MixUp,
+    RandAugment,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    TrivialAugment,
+)
 from fna_lightning.tasks.image.cifar10 import Cifar10Data
 from fna_lightning.tasks.image.digits import DigitsData
-from fna_lightning.tasks.image.mixing import CutMix, MixUp
 from fna_lightning.tasks.image.task import ImageClassification
 from fna_lightning.tasks.text.imdb import ImdbData
 from fna_lightning.tasks.text.reviews import ReviewData
