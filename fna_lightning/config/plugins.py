@@ -2,7 +2,7 @@
 
 A package that declares
 
-    [project.entry-points."fna_lightning.config.plugins"]
+    [project.entry-points."fna_lightning.plugins"]
     example = "fna_example"
 
 has its module imported, and importing is registering: its classes get short names in configurations, and the YAML files
@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points, packages_distributions
 from importlib.resources import files
 from pathlib import Path
 
-GROUP = "fna_lightning.config.plugins"
+GROUP = "fna_lightning.plugins"
 OURS = "fna-lightning"
 
 log = logging.getLogger("fna_lightning")
