@@ -23,7 +23,9 @@ class Pooling(nn.Module):
         self.kind = kind
         if kind == "attention":
             if dim is None:
-                raise ValueError("pooling 'attention' learns a score per token and needs the width of a token; pass dim")
+                raise ValueError(
+                    "pooling 'attention' learns a score per token and needs the width of a token; pass dim"
+                )
             self.score = nn.Linear(dim, 1)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:

@@ -1,6 +1,5 @@
 """Image classification."""
 
-from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -11,7 +10,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import ViT, ViTConfig
+from fna_lightning.nn import ViTConfig
 from fna_lightning.task import Task
 from fna_lightning.tasks.image.augmentation import Augmentation
 from fna_lightning.tasks.image.data import ImageBatch
@@ -25,8 +24,7 @@ class ImageClassification(Task):
         channels: 1 for grayscale images, 3 for color images; taken from the data.
         image_size: side of an image in pixels; taken from the data.
         attention: the attention of every layer.
-        vit: settings of the network, or a function that builds it from ``(num_classes, channels, image_size,
-            attention)``.
+        vit: settings of the network.
         augmentations: augmentations of the training images, applied in this order.
         label_smoothing: amount of label smoothing in training.
         optimizer: builds the optimizer from the parameters.
@@ -41,7 +39,7 @@ class ImageClassification(Task):
         channels: int,
         image_size: int,
         attention: Attention,
-        vit: ViTConfig | Callable[[int, int, int, Attention], ViT] = ViTConfig(),  # noqa: B008 - frozen
+        vit: ViTConfig = ViTConfig(),  # noqa: B008 - frozen
         augmentations: list[Augmentation] | None = None,
         label_smoothing: float = 0.0,
         optimizer: OptimizerCallable = Adam,

@@ -11,7 +11,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import Embedding, Encoder, EncoderConfig, Pooling
+from fna_lightning.nn import Embedding, EncoderConfig, Pooling
 from fna_lightning.task import Task
 from fna_lightning.tasks.text.data import TextBatch
 
@@ -23,7 +23,7 @@ class TextClassification(Task):
         vocab_size: number of token ids; taken from the data.
         num_classes: number of classes; taken from the data.
         attention: the attention of every layer.
-        encoder: settings of the encoder, or a function that builds it from the attention.
+        encoder: settings of the encoder.
         embedding: builds the embedding from ``(vocab_size, dim)``.
         pooling: "mean", "max", "cls" or "attention", over real tokens only; "max_all" includes padding.
         optimizer: builds the optimizer from the parameters.
@@ -39,7 +39,7 @@ class TextClassification(Task):
         vocab_size: int,
         num_classes: int,
         attention: Attention,
-        encoder: EncoderConfig | Callable[[Attention], Encoder] = EncoderConfig(),  # noqa: B008 - frozen
+        encoder: EncoderConfig = EncoderConfig(),  # noqa: B008 - frozen
         embedding: Callable[[int, int], Embedding] = Embedding,
         pooling: str = "mean",
         optimizer: OptimizerCallable = Adam,

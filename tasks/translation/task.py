@@ -1,6 +1,5 @@
 """Translation of sentences from one language to another."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch.optim import Adam
 from torchmetrics import MeanMetric, MetricCollection
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import Seq2Seq, Seq2SeqConfig, linear_cross_entropy
+from fna_lightning.nn import Seq2SeqConfig, linear_cross_entropy
 from fna_lightning.search import Hypothesis
 from fna_lightning.task import Task
 from fna_lightning.tasks.translation.data import TranslationBatch, TranslationData
@@ -30,8 +29,7 @@ class Translation(Task):
         source_vocab_size: number of token ids of the source; taken from the data.
         target_vocab_size: number of token ids of the target; taken from the data.
         attention: the attention of the encoder, and of the decoder unless ``network.decoder`` names others.
-        network: settings of the network, or a function that builds it from ``(source_vocab_size, target_vocab_size,
-            attention)``.
+        network: settings of the network.
         label_smoothing: amount of label smoothing in training.
         decoding: settings of beam search.
         bleu_every: decode the validation split greedily every so many epochs of training (``val/bleu``); 0 for never.
@@ -46,7 +44,7 @@ class Translation(Task):
         source_vocab_size: int,
         target_vocab_size: int,
         attention: Attention,
-        network: Seq2SeqConfig | Callable[[int, int, Attention], Seq2Seq] = Seq2SeqConfig(),  # noqa: B008 - frozen
+        network: Seq2SeqConfig = Seq2SeqConfig(),  # noqa: B008 - frozen
         label_smoothing: float = 0.1,
         decoding: Decoding = Decoding(),  # noqa: B008 - frozen
         bleu_every: int = 0,

@@ -260,7 +260,7 @@ def test_every_parameter_of_every_callback(bird: Canary, tmp_path: Path) -> None
 @pytest.mark.parametrize("attack", ["function", "function of an imported module", "YAML", "file", "path of a function"])
 def test_the_attacks_are_real(attack: str, bird: Canary) -> None:
     model_config = next(config for config in model_configs() if config["class_path"] == "TextClassification")
-    model_config["init_args"]["encoder"] = bird.attacks()[attack]
+    model_config["init_args"]["embedding"] = bird.attacks()[attack]
     with contextlib.suppress(UsageError):
         build_task(model_config, trust=True)
     assert bird.went_off()

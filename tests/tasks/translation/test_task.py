@@ -67,7 +67,9 @@ def test_test_writes_scores_and_hypotheses(run, capsys) -> None:
     ]
     assert main(["test", *words]) == 0
     report = json.loads((run / "test.scores.json").read_text())
-    sources, hypotheses, references = ((run / f"test.{name}.txt").read_text().splitlines() for name in ("src", "hyp", "ref"))
+    sources, hypotheses, references = (
+        (run / f"test.{name}.txt").read_text().splitlines() for name in ("src", "hyp", "ref")
+    )
     assert len(sources) == len(hypotheses) == len(references) == report["sentences"] == 30
     bleu = sacrebleu.metrics.BLEU()
     assert report["metrics"]["bleu"] == pytest.approx(bleu.corpus_score(hypotheses, [references]).score)
