@@ -59,8 +59,8 @@ def beam_search(
     """Return the best finished hypotheses of each sentence, best first.
 
     Each sentence has ``beam`` slots. At each step, the best continuations of its open hypotheses fill the slots that
-    are not taken by finished hypotheses. A beam of 1 is greedy search; a beam as large as the number of possible sequences
-    is exhaustive search. The order of hypotheses with equal scores is undefined.
+    are not taken by finished hypotheses. A beam of 1 is greedy search; a beam as large as the number of possible
+    sequences is exhaustive search. The order of hypotheses with equal scores is undefined.
 
     A sentence is done when no open hypothesis can still beat its ``n_best`` finished ones. This does not change the
     result: the log-probability of a hypothesis only decreases, and its divisor is bounded by the maximum length. A

@@ -6,7 +6,7 @@ from fna_lightning.attention.kernels.cpu import dropout as cpu_dropout
 
 
 class Dropout(nn.Dropout):
-    """``nn.Dropout``, computed by the C library where it supports the input, and by PyTorch elsewhere and when traced."""
+    """``nn.Dropout``, computed by the C library where it supports the input, else (and when traced) by PyTorch."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the parameter name of nn.Dropout
         if self.training and 0.0 < self.p < 1.0 and not self.inplace and cpu_dropout.usable(input):

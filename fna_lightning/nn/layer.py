@@ -26,7 +26,7 @@ class FeedForward(nn.Sequential):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
         widen = nn.Linear(dim, ffn_dim)
-        # Column-major storage: for narrow tokens, the matrix products of the backward pass then take a third of the time.
+        # Column-major storage: for narrow tokens, the matrix products of the backward pass take a third of the time.
         widen.weight = nn.Parameter(widen.weight.detach().t().contiguous().t())
         super().__init__(widen, ACTIVATIONS[activation](), Dropout(dropout), nn.Linear(ffn_dim, dim))
 

@@ -123,7 +123,7 @@ class Seq2SeqConfig:
         max_length: maximum number of tokens of a sequence.
     """
 
-    encoder: EncoderConfig = EncoderConfig(dim=128, num_heads=4, depth=4)
+    encoder: EncoderConfig = EncoderConfig(dim=128, num_heads=4, depth=4)  # noqa: RUF009 - frozen
     decoder: DecoderConfig = DecoderConfig()
     tied: str = "all"
     positions: str = "sinusoidal"

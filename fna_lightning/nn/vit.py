@@ -75,7 +75,7 @@ class ViTConfig:
         dropout: dropout probability of the tokens before the encoder.
     """
 
-    encoder: EncoderConfig = EncoderConfig()
+    encoder: EncoderConfig = EncoderConfig()  # noqa: RUF009 - frozen
     tokens: Callable[[int, int], ImageTokens] = Patches
     positions: str = "learned"
     pooling: str = "cls"

@@ -119,7 +119,7 @@ class Translation(Task):
         return self.trainer.state.fn == "fit"
 
     def _decodes_validation(self) -> bool:
-        """Return whether this validation decodes: every ``bleu_every`` epochs of ``fit``, and always in ``validate``."""
+        """Return whether this validation decodes: every ``bleu_every`` epochs of ``fit``, always in ``validate``."""
         trainer = self.trainer
         if trainer.sanity_checking:
             return False
