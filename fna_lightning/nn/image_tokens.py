@@ -91,7 +91,7 @@ class ConvTokens(ImageTokens):
     def grid(self, size: int) -> int:
         if size < 1 or size % self.stride:
             raise ValueError(
-                f"tokens of {self.stride} pixels do not tile an image of {size}; the product of the strides must divide it"
+                f"tokens of {self.stride} pixels do not tile an image of {size}; the product of strides must divide it"
             )
         return size // self.stride
 
