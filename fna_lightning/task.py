@@ -1,4 +1,4 @@
-"""The core every task extends: a model, its loss and its metrics as a LightningModule."""
+"""Base class of all tasks: a LightningModule with a model, its loss and its metrics."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable
@@ -20,26 +20,26 @@ STAGES = ("train", "val", "test")
 
 @runtime_checkable
 class StepSchedule(Protocol):
-    """A learning-rate schedule that depends on the length of training and moves every step."""
+    """A learning-rate schedule that moves every step and depends on the length of the training."""
 
-    def set_total_steps(self, total_steps: int) -> None:
-        """Set the number of optimizer steps of the whole training."""
+    def set_total_steps(self, total_steps: float) -> None:
+        """Set the number of optimizer steps of the whole training; infinity if the trainer has no limit."""
 
 
 class Task(L.LightningModule, ABC):
-    """A model, its loss and its metrics; a subclass says what one batch means.
+    """A model, its loss and its metrics. A subclass defines the model and the loss of a batch.
 
-    A task that was made from a configuration carries it as ``model_config``, plain values only, and saves it in its
-    checkpoints: they can then be opened without knowing the class, and without running anything stored in them.
+    A task built from a configuration keeps it as ``model_config``, which consists of plain values, and saves it in its
+    checkpoints. A checkpoint can then be loaded without naming the class and without executing code from the file.
 
     Args:
-        metrics: what is measured at every stage beside the loss; cloned for each stage.
-        optimizer: makes the optimiser from the parameters.
-        lr_scheduler: makes the learning-rate schedule from the optimiser; None keeps the rate.
-        schedule_every: "epoch" or "step": how often the schedule moves.
+        metrics: metrics besides the loss; cloned for each stage.
+        optimizer: builds the optimizer from the parameters.
+        lr_scheduler: builds the learning-rate schedule from the optimizer; None for a constant rate.
+        schedule_every: "epoch" or "step": how often the schedule moves. A ``StepSchedule`` moves every step.
     """
 
-    # the metric by which checkpoints are compared, and whether "max" or "min" is better
+    # Metric that selects the best checkpoint, and whether "max" or "min" is better.
     monitor: tuple[str, str] = ("val/loss", "min")
 
     def __init__(
@@ -60,7 +60,7 @@ class Task(L.LightningModule, ABC):
 
     @abstractmethod
     def loss(self, batch: Any, stage: str) -> Tensor:
-        """Return the loss of one batch, updating the metrics of ``stage`` on the way."""
+        """Return the loss of a batch and update the metrics of ``stage`` ("train", "val" or "test")."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self._step(batch, "train")
@@ -78,43 +78,43 @@ class Task(L.LightningModule, ABC):
         return metrics
 
     def batch_size(self, batch: Any) -> int:
-        """Return how many examples the batch holds."""
+        """Number of examples in the batch."""
         return len(batch[0])
 
     def loss_weight(self, batch: Any) -> int:
-        """Return over how many things the loss of a batch is a mean; batches and processes are weighted by it."""
+        """Number of elements the batch loss averages over; weights the loss across batches and processes."""
         return self.batch_size(batch)
 
     def probe(self, batch: Any, max_length: int | None = None) -> dict[str, Tensor]:
-        """Run the model on a batch, as prediction does, for those who watch its attention layers.
+        """Run the forward pass of a batch so that the weights of the attention layers can be recorded.
 
         Args:
-            batch: as ``loss`` takes it.
-            max_length: most tokens of a sequence that are read; the rest is cut off.
+            batch: a batch as in ``loss``.
+            max_length: maximum number of tokens per sequence; longer sequences are truncated.
 
         Returns:
-            The number of real tokens of each sequence, by the beginning of the names of the layers that see them; see
-            ``attention_maps``.
+            The number of real tokens of each sequence, keyed by the prefix of the names of the layers that process
+            them; see ``attention_maps``.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} does not say how to watch its attention; give it a method probe(batch, max_length)"
+            f"{type(self).__name__} does not support recording its attention; implement probe(batch, max_length)"
         )
 
     def _step(self, batch: Any, stage: str) -> Tensor:
         loss = self.loss(batch, stage)
-        # a float: Lightning's mean over processes would cut the fraction off a whole number
+        # A float, because Lightning's mean over processes would truncate an integer.
         size: Any = float(self.loss_weight(batch))
         evaluated = stage != "train"
         if not evaluated and self.trainer.world_size > 1:
-            loss, size = self._share_of_loss(loss, batch)
+            loss, size = self._process_loss(loss, batch)
         self.log(f"{stage}/loss", loss, on_step=not evaluated, on_epoch=True, sync_dist=True, batch_size=size)
         self.log_dict(self.stage_metrics(stage), on_step=False, on_epoch=True, prog_bar=evaluated, batch_size=size)
         return loss
 
-    def _share_of_loss(self, loss: Tensor, batch: Any) -> tuple[Tensor, float]:
-        """Return the loss so scaled that its mean over processes is that of the whole batch, and its mean weight.
+    def _process_loss(self, loss: Tensor, batch: Any) -> tuple[Tensor, float]:
+        """Return the loss, scaled so that its mean over processes is the loss of the whole batch, and its mean weight.
 
-        Processes average their gradients as if their shares were equal; the last batch's are not.
+        DDP averages gradients as if all processes had batches of the same size, which the last batch does not satisfy.
         """
         weight = torch.tensor(float(self.loss_weight(batch)), device=loss.device)
         mean = self.trainer.strategy.reduce(weight.clone(), reduce_op="mean")
@@ -132,7 +132,7 @@ class Task(L.LightningModule, ABC):
             return optimizer
         schedule: dict[str, Any] = {"scheduler": self.lr_scheduler(optimizer), "interval": self.schedule_every}
         if isinstance(schedule["scheduler"], StepSchedule):
-            schedule["scheduler"].set_total_steps(int(self.trainer.estimated_stepping_batches))
+            schedule["scheduler"].set_total_steps(self.trainer.estimated_stepping_batches)
             schedule["interval"] = "step"
         if isinstance(schedule["scheduler"], ReduceLROnPlateau):
             schedule["monitor"] = self.monitor[0]
@@ -153,7 +153,7 @@ class Task(L.LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.model_config is not None:
             checkpoint["model_config"] = self.model_config
-        # how the outside world is read and named: what `classify` needs beside the weights
+        # Tokenizer and class names, which `classify` and `translate` need besides the weights.
         codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
         if codec is not None:
             checkpoint["codec"] = codec.state()
@@ -167,8 +167,8 @@ def is_fused(optimizer: Optimizer) -> bool:
 def clip_fused_gradients(precision: MixedPrecision, optimizer: Optimizer, value: float, algorithm: str | None) -> None:
     """Clip the gradients of a fused optimizer in mixed precision, by "norm" (the default) or by "value".
 
-    Lightning refuses the combination because a fused optimizer may unscale gradients after they are clipped. bfloat16
-    does not scale the loss. For float16 the gradients are unscaled first; ``GradScaler`` then tells the optimizer.
+    Lightning refuses this combination because a fused optimizer may unscale gradients after they are clipped. bfloat16
+    does not scale the loss. For float16, the gradients are unscaled first, and ``GradScaler`` tells the optimizer so.
     """
     if value <= 0.0:
         return

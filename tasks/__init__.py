@@ -1,10 +1,17 @@
 """Tasks and their data modules. Importing this package registers them for the command line."""
 
-from fna_lightning.tasks.image.augmentation import RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop
-from fna_lightning.tasks.image.auto_augmentation import RandAugment, TrivialAugment
+from fna_lightning.tasks.image.augmentation import (
+    CutMix,
+    MixUp,
+    RandAugment,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    TrivialAugment,
+)
 from fna_lightning.tasks.image.cifar10 import Cifar10Data
 from fna_lightning.tasks.image.digits import DigitsData
-from fna_lightning.tasks.image.mixing import CutMix, MixUp
 from fna_lightning.tasks.image.task import ImageClassification
 from fna_lightning.tasks.text.imdb import ImdbData
 from fna_lightning.tasks.text.reviews import ReviewData
@@ -12,6 +19,7 @@ from fna_lightning.tasks.text.task import TextClassification
 from fna_lightning.tasks.translation.multi30k import Multi30kData
 from fna_lightning.tasks.translation.numbers import NumberData
 from fna_lightning.tasks.translation.task import Translation
+from fna_lightning.training import schedules  # noqa: F401 - registers the bare names of the schedules
 
 __all__ = [
     "Cifar10Data",

@@ -20,7 +20,7 @@ from fna_lightning.config.registry import PACKAGES
 OUR_CLASSES = (
     "tasks.translation.decoding.Decoding",
     "training.fsdp.FullySharded",
-    "training.inverse_sqrt.InverseSqrt",
+    "training.schedules.InverseSqrt",
     "training.schedules.WarmupCosine",
     "tasks.data.tokenization.Tokenization",
 )

@@ -1,38 +1,40 @@
-"""Networks built of attention."""
+"""Neural networks with any attention: encoder, decoder, sequence-to-sequence Transformer, vision Transformer."""
 
-from fna_lightning.nn.conv_tokens import ConvTokens
-from fna_lightning.nn.decoder import Decoder, DecoderLayer
-from fna_lightning.nn.decoder_state import DecoderState
+from fna_lightning.nn.decoder import Decoder, DecoderLayer, DecoderState
 from fna_lightning.nn.dropout import Dropout
 from fna_lightning.nn.embedding import Embedding
-from fna_lightning.nn.encoder import Encoder, EncoderLayer
-from fna_lightning.nn.feed_forward import FeedForward
-from fna_lightning.nn.grid_positions import GridPositions
+from fna_lightning.nn.encoder import Encoder, EncoderConfig, EncoderLayer
+from fna_lightning.nn.image_tokens import ConvTokens, ImageTokens, Patches
+from fna_lightning.nn.layer import FeedForward, LayerConfig
 from fna_lightning.nn.linear_cross_entropy import linear_cross_entropy
-from fna_lightning.nn.patches import ImageTokens, Patches
 from fna_lightning.nn.pooling import Pooling
-from fna_lightning.nn.positions import Positions
-from fna_lightning.nn.seq2seq import Seq2Seq
+from fna_lightning.nn.positions import GridPositions, Positions
+from fna_lightning.nn.seq2seq import DecoderConfig, Seq2Seq, Seq2SeqConfig
 from fna_lightning.nn.token_table import TokenTable
-from fna_lightning.nn.vit import ViT
+from fna_lightning.nn.vit import ViT, ViTConfig
 
 __all__ = [
     "ConvTokens",
     "Decoder",
+    "DecoderConfig",
     "DecoderLayer",
     "DecoderState",
     "Dropout",
     "Embedding",
     "Encoder",
+    "EncoderConfig",
     "EncoderLayer",
     "FeedForward",
     "GridPositions",
     "ImageTokens",
+    "LayerConfig",
     "Patches",
     "Pooling",
     "Positions",
     "Seq2Seq",
+    "Seq2SeqConfig",
     "TokenTable",
     "ViT",
+    "ViTConfig",
     "linear_cross_entropy",
 ]

@@ -1,4 +1,4 @@
-"""Token ids to vectors."""
+"""Embedding of token ids."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,13 @@ class Embedding(nn.Module):
     Args:
         vocab_size: number of token ids; id 0 is padding.
         dim: width of a token.
-        max_length: longest sequence.
+        max_length: maximum number of tokens of a sequence.
         positions: see ``Positions``.
-        dropout: probability of dropping a coordinate.
-        on_sphere: whether every token is normalised to length 1, as attention on the sphere expects.
-        table: makes the vectors of tokens from the number of token ids and the width.
-        scale: what the vectors of tokens are multiplied by; a table that also scores the next token is kept small and
-            takes the square root of the width here.
+        dropout: dropout probability.
+        on_sphere: normalize every token to length 1, as attention on the sphere expects.
+        table: builds the table of token vectors from ``(vocab_size, dim)``.
+        scale: factor of the token vectors. A table that also scores the next token is initialized with small values
+            and needs the square root of the width here.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Embedding(nn.Module):
         self.scale = scale
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """Map (B, N) ids to (B, N, D) vectors."""
+        """Map (B, N) ids at the positions from ``start`` on to (B, N, D) vectors."""
         x = self.tokens(tokens)
         x = self.dropout(self.positions(x if self.scale == 1.0 else x * self.scale, start))
         return unit(x) if self.on_sphere else x

@@ -1,8 +1,8 @@
-"""Cross entropy of a large vocabulary with label smoothing, without ever holding all its scores.
+"""Linear layer and cross entropy with label smoothing, fused so that the scores of all tokens are never in memory.
 
-The scores of a few thousand tokens over a few thousand words are larger than everything else in a training step, and
-several passes over them take most of its time. Here a block of tokens is scored, turned into its gradient in place and
-forgotten while it still is in the processor's cache.
+The scores of a few thousand tokens over a vocabulary of a few thousand words are larger than all other tensors of a
+training step, and several passes over them take most of its time. Here a block of tokens is scored, turned into its
+gradient in place and discarded while it is still in the processor's cache.
 """
 
 from typing import Any
@@ -13,68 +13,68 @@ from torch.autograd.function import once_differentiable
 
 from fna_lightning.attention.autocast import autocast_type, with_autocast_type
 
-# tokens scored at once
+# Number of tokens scored at once.
 BLOCK = 256
 
 
 def linear_cross_entropy(
     features: Tensor, weight: Tensor, target: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean loss with label smoothing and, without gradient, the mean without it.
+    """Return the mean loss with label smoothing, and the mean loss without it, which has no gradient.
 
     Args:
-        features: (T, D) vectors.
-        weight: (V, D); a token's scores are its products with the rows.
-        target: (T,) right answers.
-        smoothing: share of the answer's probability that is spread over all V, as in ``F.cross_entropy``.
+        features: (T, D) feature vectors.
+        weight: (V, D) weight of the linear layer.
+        target: (T,) class indices.
+        smoothing: amount of label smoothing, as in ``F.cross_entropy``.
     """
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"label smoothing must lie in [0, 1), got {smoothing}")
-    loss, plain = _SmoothedLoss.apply(features, weight, target, smoothing)
+    loss, plain = _LinearCrossEntropy.apply(features, weight, target, smoothing)
     return loss, plain
 
 
-class _SmoothedLoss(torch.autograd.Function):
+class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        needs_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         device, count, size = features.device, len(target), len(weight)
-        # autocast's rules for single operators are of no use here: products are taken in its number type, all the rest
-        # is computed and summed in float32 at least
-        rounded = autocast_type(device) or features.dtype
-        exact = torch.promote_types(features.dtype, torch.float32)
-        grad_features = torch.empty_like(features, dtype=exact) if wanted else None
-        grad_weight = torch.zeros_like(weight, dtype=exact) if wanted else None
+        # Matrix products use the data type of autocast; everything else is computed in float32 at least. The rules of
+        # autocast for single operators would not do that.
+        compute_dtype = autocast_type(device) or features.dtype
+        exact_dtype = torch.promote_types(features.dtype, torch.float32)
+        grad_features = torch.empty_like(features, dtype=exact_dtype) if needs_grad else None
+        grad_weight = torch.zeros_like(weight, dtype=exact_dtype) if needs_grad else None
         total, plain = features.new_zeros((), dtype=torch.float64), features.new_zeros((), dtype=torch.float64)
         with with_autocast_type(None, device):
-            table = weight.to(rounded)
+            table = weight.to(compute_dtype)
             for start in range(0, count, BLOCK):
-                x, y = features[start : start + BLOCK].to(rounded), target[start : start + BLOCK, None]
-                scores = (x @ table.mT).to(exact)
-                # the smallest number a row can be scaled by without overflow is its maximum
+                x, y = features[start : start + BLOCK].to(compute_dtype), target[start : start + BLOCK, None]
+                scores = (x @ table.mT).to(exact_dtype)
+                # Subtracting the maximum avoids overflow in exp.
                 scores -= scores.amax(dim=-1, keepdim=True)
-                right, mean = scores.gather(1, y), scores.mean(dim=-1, keepdim=True)
+                target_scores, mean = scores.gather(1, y), scores.mean(dim=-1, keepdim=True)
                 scores.exp_()
                 sums = scores.sum(dim=-1, keepdim=True)
                 logs = sums.log()
-                plain += (logs - right).sum()
-                total += (logs - (1.0 - smoothing) * right - smoothing * mean).sum()
+                plain += (logs - target_scores).sum()
+                total += (logs - (1.0 - smoothing) * target_scores - smoothing * mean).sum()
                 if grad_features is not None and grad_weight is not None:
-                    # the gradient of the sum, not of the mean: divided by the count it would leave float16's range
+                    # The gradient of the sum, not of the mean, which would underflow in float16.
                     scores *= 1.0 / sums
                     if smoothing:
                         scores -= smoothing / size
                     scores.scatter_add_(1, y, scores.new_full((), smoothing - 1.0).expand(len(y), 1))
-                    if rounded == exact:
+                    if compute_dtype == exact_dtype:
                         torch.mm(scores, table, out=grad_features[start : start + BLOCK])
                         grad_weight.addmm_(scores.mT, x)
                     else:
-                        slopes = scores.to(rounded)
-                        grad_features[start : start + BLOCK] = slopes @ table
-                        grad_weight += slopes.mT @ x
+                        grad_scores = scores.to(compute_dtype)
+                        grad_features[start : start + BLOCK] = grad_scores @ table
+                        grad_weight += grad_scores.mT @ x
         ctx.save_for_backward(grad_features, grad_weight)
         ctx.count, ctx.types = max(count, 1), (features.dtype, weight.dtype)
-        loss, plain = (total / ctx.count).to(exact), (plain / ctx.count).to(exact)
+        loss, plain = (total / ctx.count).to(exact_dtype), (plain / ctx.count).to(exact_dtype)
         ctx.mark_non_differentiable(plain)
         return loss, plain
 

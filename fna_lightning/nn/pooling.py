@@ -1,17 +1,17 @@
-"""Many tokens to one vector, over real tokens only unless told otherwise."""
+"""Pooling of the tokens of a sequence."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Pooling(nn.Module):
-    """Pools (B, N, D) tokens to (B, D).
+    """Pools (B, N, D) tokens to (B, D), ignoring padding except for "max_all".
 
     Args:
         kind: "mean", "max", "max_all" (padding included, as in the authors' code), "cls" (the first token) or
-            "attention": a mean whose weights are the softmax of a learned score of each token (Hassani et al., 2021,
-            "Escaping the big data paradigm with compact transformers").
-        dim: width of a token; only "attention" asks.
+            "attention": a mean weighted by the softmax of a learned score per token (Hassani et al., 2021, "Escaping
+            the big data paradigm with compact transformers").
+        dim: width of a token; needed by "attention" only.
     """
 
     KINDS = ("mean", "max", "max_all", "cls", "attention")
@@ -23,11 +23,13 @@ class Pooling(nn.Module):
         self.kind = kind
         if kind == "attention":
             if dim is None:
-                raise ValueError("pooling 'attention' learns a score for a token and must know its width; give dim")
+                raise ValueError(
+                    "pooling 'attention' learns a score per token and needs the width of a token; pass dim"
+                )
             self.score = nn.Linear(dim, 1)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """Pool over the tokens where the (B, N) mask ``real`` is True; a sequence without any gives 0."""
+        """Pool over the tokens where the (B, N) mask ``real`` is True; the result of a sequence without any is 0."""
         if self.kind == "cls":
             return x[:, 0]
         if self.kind == "max_all":
@@ -45,7 +47,7 @@ class Pooling(nn.Module):
     def _weighted(self, x: Tensor, real: Tensor | None) -> Tensor:
         score = self.score(x)[..., 0]  # (B, N)
         if real is not None:
-            # the softmax of a row of nothing but -inf is NaN; such a row weighs nothing instead
+            # Not -inf: the softmax of a row of -inf would be NaN. Such a row gets weight 0 below.
             score = score.masked_fill(~real, torch.finfo(score.dtype).min)
         weights = score.softmax(dim=1)
         if real is not None:

@@ -1,6 +1,7 @@
-"""The Transformer from one sequence to another."""
+"""Transformer for sequence-to-sequence tasks such as translation."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -8,111 +9,48 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fna_lightning.attention import Attention, LinearProjection, Projection
-from fna_lightning.nn.decoder import Decoder
-from fna_lightning.nn.decoder_state import DecoderState
+from fna_lightning.nn.decoder import Decoder, DecoderState
 from fna_lightning.nn.embedding import Embedding
-from fna_lightning.nn.encoder import Encoder
+from fna_lightning.nn.encoder import Encoder, EncoderConfig
 from fna_lightning.nn.token_table import TokenTable
 
 TYINGS = ("all", "target", "none")
 
 
 class Seq2Seq(nn.Module):
-    """Encoder, decoder, embeddings and the scores of the next token.
+    """Encoder, decoder, embeddings and the scores of the next token. ``Seq2SeqConfig`` builds one.
 
     Args:
-        source_size: number of token ids of the source; id 0 is padding.
-        target_size: number of token ids of the target; id 0 is padding.
-        attention: the attention among the tokens of the source.
-        decoder_attention: the attention among the tokens of the target, each looking back only.
-        cross_attention: the attention from the target to the source.
-        dim: width of a token.
-        depth: layers of the encoder.
-        decoder_depth: layers of the decoder; None is as many as the encoder's.
-        num_heads: number of heads; must divide ``dim``.
-        ffn_dim: width of the feed-forward networks.
-        projection: makes the map to queries and keys of the encoder, such as ``LinearProjection`` or
-            ``OrthogonalProjection``.
-        decoder_projection: the same of the decoder's self-attention.
-        cross_projection: the same of the cross-attention.
-        tied: what shares one table of token vectors: "all" (source, target and scores; needs a joint vocabulary),
-            "target" (target and scores) or "none".
-        positions: see ``Positions``.
-        max_length: longest sequence.
-        pre_norm: pre-LN layers (with a last norm) instead of post-LN.
-        dropout: probability of dropping a coordinate of a sublayer's result, and of an embedding.
-        on_sphere: whether the tokens that enter an attention are normalised to length 1.
+        encoder: the encoder.
+        decoder: the decoder.
+        source: embedding of the tokens of the source; may be the same module as ``target``.
+        target: embedding of the tokens of the target.
+        scores: maps the output of the decoder to a score per token; None uses the token vectors of ``target``.
     """
 
     def __init__(
         self,
-        source_size: int,
-        target_size: int,
-        attention: Attention,
-        decoder_attention: Attention,
-        cross_attention: Attention,
-        *,
-        dim: int = 128,
-        depth: int = 4,
-        decoder_depth: int | None = None,
-        num_heads: int = 4,
-        ffn_dim: int = 256,
-        projection: Callable[[int, int], Projection] = LinearProjection,
-        decoder_projection: Callable[[int, int], Projection] = LinearProjection,
-        cross_projection: Callable[[int, int], Projection] = LinearProjection,
-        tied: str = "all",
-        positions: str = "sinusoidal",
-        max_length: int = 512,
-        pre_norm: bool = False,
-        dropout: float = 0.1,
-        on_sphere: bool = False,
+        encoder: Encoder,
+        decoder: Decoder,
+        source: Embedding,
+        target: Embedding,
+        scores: nn.Linear | None = None,
     ) -> None:
         super().__init__()
-        if tied not in TYINGS:
-            raise ValueError(f"unknown tied {tied!r}; choose one of {', '.join(TYINGS)}")
-        if tied == "all" and source_size != target_size:
-            raise ValueError(
-                f"tied='all' needs one vocabulary for both languages, got {source_size} and {target_size} token ids; "
-                "use a joint tokenizer, or tied='target'"
-            )
-        shape = {"dim": dim, "num_heads": num_heads, "ffn_dim": ffn_dim}
-        style = {"pre_norm": pre_norm, "dropout": dropout, "on_sphere": on_sphere}
-        self.encoder = Encoder(attention, depth=depth, projection=projection, **shape, **style)  # type: ignore[arg-type]
-        self.decoder = Decoder(
-            decoder_attention,
-            cross_attention,
-            depth=depth if decoder_depth is None else decoder_depth,
-            projection=decoder_projection,
-            cross_projection=cross_projection,
-            **shape,  # type: ignore[arg-type]
-            **style,  # type: ignore[arg-type]
-        )
-        # a table that also scores tokens starts small, or the first scores are far too sure of themselves
-        embed = partial(
-            Embedding,
-            dim=dim,
-            max_length=max_length,
-            positions=positions,
-            dropout=dropout,
-            on_sphere=on_sphere,
-            table=partial(TokenTable, std=dim**-0.5),
-            scale=dim**0.5,
-        )
-        self.target = embed(target_size)
-        self.source = self.target if tied == "all" else embed(source_size)
-        self.scores = None
-        if tied == "none":
-            self.scores = nn.Linear(dim, target_size, bias=False)
-            nn.init.normal_(self.scores.weight, std=dim**-0.5)
+        self.encoder = encoder
+        self.decoder = decoder
+        self.target = target
+        self.source = source
+        self.scores = scores
 
     @property
     def max_length(self) -> int:
-        """Most tokens of a sequence."""
+        """Maximum number of tokens of a sequence."""
         return self.target.positions.max_length
 
     @property
     def score_weight(self) -> Tensor:
-        """The (V, D) matrix whose product with a feature scores every token."""
+        """(V, D) matrix that maps a feature vector to the score of every token."""
         weight = self.target.tokens.weight if self.scores is None else self.scores.weight
         assert isinstance(weight, Tensor)
         return weight
@@ -122,7 +60,7 @@ class Seq2Seq(nn.Module):
         return self.score(self.features(source, lengths, target))
 
     def features(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Return the (B, N, D) vectors of the decoder, before tokens are scored.
+        """Return the (B, N, D) output of the decoder, from which tokens are scored.
 
         Args:
             source: (B, M) token ids, of which the first ``lengths`` are real.
@@ -137,17 +75,108 @@ class Seq2Seq(nn.Module):
         return F.linear(features, self.score_weight)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the (B, M, D) tokens of the encoder and the (B, 1, 1, M) mask of real ones."""
+        """Return the (B, M, D) output of the encoder and the (B, 1, 1, M) mask of real tokens."""
         mask = (torch.arange(source.size(1), device=source.device) < lengths[:, None])[:, None, None, :]
         return self.encoder(self.source(source), mask), mask
 
     def begin(self, source: Tensor, lengths: Tensor) -> DecoderState:
-        """Return the state of a decoder that has read the source and no token of the target yet."""
+        """Encode the source and return the state of a decoder that has read no token of the target."""
         return DecoderState(*self.encode(source, lengths), len(self.decoder.layers))
 
     def score_next(self, prefixes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Return the (R, V) log-probabilities of the token after each of the (R, T) ``prefixes``, and the new state."""
         features = self.decoder.step(self.target(prefixes[:, -1:], start=prefixes.size(1) - 1), state)
         scores = self.score(features[:, 0])
-        # in half precision many continuations would have the same log-probability
+        # In half precision, many continuations would have the same log-probability.
         return scores.log_softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)), state
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """Settings of a decoder that differ from those of the encoder.
+
+    Args:
+        attention: the attention among the tokens of the target; None uses that of the encoder.
+        cross_attention: the attention from the target to the source; None uses that of the encoder.
+        depth: number of layers; None uses that of the encoder.
+        projection: builds the projection to queries and keys of the self-attention.
+        cross_projection: builds the projection to queries and keys of the cross-attention.
+    """
+
+    attention: Attention | None = None
+    cross_attention: Attention | None = None
+    depth: int | None = None
+    projection: Callable[[int, int], Projection] = LinearProjection
+    cross_projection: Callable[[int, int], Projection] = LinearProjection
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig:
+    """Settings of a ``Seq2Seq``. Builds it when called.
+
+    Args:
+        encoder: settings of the encoder; the decoder has the same except for those in ``decoder``.
+        decoder: settings of the decoder that differ.
+        tied: which modules share one table of token vectors: "all" (source, target and scores; needs a joint
+            vocabulary), "target" (target and scores) or "none".
+        positions: see ``Positions``.
+        max_length: maximum number of tokens of a sequence.
+    """
+
+    encoder: EncoderConfig = EncoderConfig(dim=128, num_heads=4, depth=4)  # noqa: RUF009 - frozen
+    decoder: DecoderConfig = DecoderConfig()
+    tied: str = "all"
+    positions: str = "sinusoidal"
+    max_length: int = 512
+
+    def __post_init__(self) -> None:
+        if self.tied not in TYINGS:
+            raise ValueError(f"unknown tied {self.tied!r}; choose one of {', '.join(TYINGS)}")
+
+    def __call__(self, source_size: int, target_size: int, attention: Attention) -> Seq2Seq:
+        """Build the network.
+
+        Args:
+            source_size: number of token ids of the source.
+            target_size: number of token ids of the target.
+            attention: the attention of the encoder, and of the decoder unless it has its own.
+        """
+        if self.tied == "all" and source_size != target_size:
+            raise ValueError(
+                f"tied='all' needs one vocabulary for both languages, got {source_size} and {target_size} token ids; "
+                "use a joint tokenizer, or tied='target'"
+            )
+        encoder = self.encoder(attention)
+        decoder = self.build_decoder(attention)
+        target = self.build_embedding(target_size)
+        source = target if self.tied == "all" else self.build_embedding(source_size)
+        scores = None
+        if self.tied == "none":
+            scores = nn.Linear(self.encoder.dim, target_size, bias=False)
+            nn.init.normal_(scores.weight, std=self.encoder.dim**-0.5)
+        return Seq2Seq(encoder, decoder, source, target, scores)
+
+    def build_decoder(self, attention: Attention) -> Decoder:
+        """Build the decoder, with ``attention`` where it has no attention of its own."""
+        return Decoder(
+            attention if self.decoder.attention is None else self.decoder.attention,
+            attention if self.decoder.cross_attention is None else self.decoder.cross_attention,
+            replace(self.encoder, projection=self.decoder.projection),
+            self.encoder.depth if self.decoder.depth is None else self.decoder.depth,
+            self.decoder.cross_projection,
+        )
+
+    def build_embedding(self, vocab_size: int) -> Embedding:
+        """Build the embedding of the source or the target."""
+        dim = self.encoder.dim
+        return Embedding(
+            vocab_size,
+            dim,
+            max_length=self.max_length,
+            positions=self.positions,
+            dropout=self.encoder.dropout,
+            on_sphere=self.encoder.on_sphere,
+            # A table that also scores tokens needs small initial values, or the first scores are overconfident.
+            table=partial(TokenTable, std=dim**-0.5),
+            scale=dim**0.5,
+        )

@@ -1,24 +1,26 @@
-"""The vectors of tokens, and of pairs of neighbouring tokens: "not good" is more than "not" and "good"."""
+"""Token vectors, and vectors of pairs of neighboring tokens such as "not good"."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# large and odd, so that pairs of small ids spread over the whole table
-FACTORS = (1_000_003, 7_919)
+# Token id of padding.
+PAD = 0
+# Large and odd, so that pairs of small ids spread over the whole table.
+HASH_FACTORS = (1_000_003, 7_919)
 
 
 class TokenTable(nn.Embedding):
-    """A learned vector for each token id and, if told, one for each pair of a token and the next one.
+    """A learned vector per token id and, optionally, one per pair of a token and the next one.
 
     Pairs are hashed into a table as in fastText (Joulin et al., 2017, "Bag of tricks for efficient text
-    classification"), so different pairs may share a row. Vectors of padding are 0 and stay 0.
+    classification"), so different pairs may share a row. The vectors of padding are 0 and stay 0.
 
     Args:
         vocab_size: number of token ids; id 0 is padding.
         dim: width of a token.
-        std: standard deviation of the vectors at the start; the smaller, the faster a rare token learns.
-        pairs: rows of the table of pairs; 0 for none.
+        std: standard deviation of the initial vectors; with a smaller one, rare tokens learn faster.
+        pairs: rows of the table of pairs; 0 for no table.
         dropout: probability of dropping a whole token in training.
     """
 
@@ -28,9 +30,9 @@ class TokenTable(nn.Embedding):
         if not std > 0.0:
             raise ValueError(f"std must be positive, got {std}")
         if pairs < 0 or pairs == 1:
-            raise ValueError(f"pairs must be 0 for none, or at least 2 (row 0 is padding's), got {pairs}")
-        super().__init__(vocab_size, dim, padding_idx=0)
-        self.pairs = nn.Embedding(pairs, dim, padding_idx=0) if pairs else None
+            raise ValueError(f"pairs must be 0 (no table) or at least 2 (row {PAD} is for padding), got {pairs}")
+        super().__init__(vocab_size, dim, padding_idx=PAD)
+        self.pairs = nn.Embedding(pairs, dim, padding_idx=PAD) if pairs else None
         self.dropout = dropout
         with torch.no_grad():
             self.weight *= std
@@ -48,7 +50,7 @@ class TokenTable(nn.Embedding):
 
 
 def pair_rows(tokens: Tensor, rows: int) -> Tensor:
-    """Return the (B, N) rows of each token with the one after it; 0 where there is none."""
-    after = F.pad(tokens[:, 1:], (0, 1))
-    hashed = 1 + (tokens * FACTORS[0] + after * FACTORS[1]) % (rows - 1)
-    return torch.where((tokens == 0) | (after == 0), 0, hashed)
+    """Return the (B, N) table rows of each token and the next one; the row of padding where there is no pair."""
+    following = F.pad(tokens[:, 1:], (0, 1), value=PAD)
+    hashed = 1 + (tokens * HASH_FACTORS[0] + following * HASH_FACTORS[1]) % (rows - 1)
+    return torch.where((tokens == PAD) | (following == PAD), PAD, hashed)

@@ -1,28 +1,30 @@
-"""The vision Transformer: an image cut into tokens, an encoder around any attention, a class."""
+"""Vision Transformer with any attention."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from fna_lightning.nn.encoder import Encoder
-from fna_lightning.nn.grid_positions import GridPositions
-from fna_lightning.nn.patches import ImageTokens, Patches
+from fna_lightning.attention import Attention
+from fna_lightning.nn.encoder import Encoder, EncoderConfig
+from fna_lightning.nn.image_tokens import ImageTokens, Patches
 from fna_lightning.nn.pooling import Pooling
+from fna_lightning.nn.positions import GridPositions
 
 
 class ViT(nn.Module):
     """Maps (B, C, S, S) images to (B, classes) logits.
 
     Args:
-        encoder: mixes the tokens; pre-LN in the paper.
+        encoder: the encoder; pre-LN in the paper.
         num_classes: number of classes.
-        channels: colours of an image.
-        image_size: pixels of an image's side.
-        tokens: makes the map from images to tokens from the colours and the width.
+        channels: number of color channels.
+        image_size: side of an image in pixels.
+        tokens: builds the module that maps images to tokens from ``(channels, dim)``.
         positions: see ``GridPositions``.
-        pooling: "cls" (one learned token more, which comes first), "mean", "max" or "attention".
-        dropout: probability of dropping a coordinate of a token before the encoder.
+        pooling: "cls" (a learned token before all others), "mean", "max" or "attention".
+        dropout: dropout probability of the tokens before the encoder.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class ViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if images.shape[-2:] != (self.image_size, self.image_size):
             raise ValueError(
-                f"this model reads images of {self.image_size} x {self.image_size} pixels, got "
+                f"this model takes images of {self.image_size} x {self.image_size} pixels, got "
                 f"{images.size(-2)} x {images.size(-1)}; resize them, or train with another image_size"
             )
         x = self.tokens(images)
@@ -59,3 +61,35 @@ class ViT(nn.Module):
             x = torch.cat([self.cls.expand(len(x), 1, -1), x], dim=1)
         x = self.encoder(self.dropout(self.positions(x)))
         return self.head(self.pooling(x))
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """Settings of a ``ViT``. Builds it when called.
+
+    Args:
+        encoder: settings of the encoder.
+        tokens: builds the module that maps images to tokens from ``(channels, dim)``.
+        positions: "learned", "sinusoidal" or "none", on the grid of tokens.
+        pooling: "cls", "mean", "max" or "attention".
+        dropout: dropout probability of the tokens before the encoder.
+    """
+
+    encoder: EncoderConfig = EncoderConfig()  # noqa: RUF009 - frozen
+    tokens: Callable[[int, int], ImageTokens] = Patches
+    positions: str = "learned"
+    pooling: str = "cls"
+    dropout: float = 0.0
+
+    def __call__(self, num_classes: int, channels: int, image_size: int, attention: Attention) -> ViT:
+        """Build the network."""
+        return ViT(
+            self.encoder(attention),
+            num_classes,
+            channels=channels,
+            image_size=image_size,
+            tokens=self.tokens,
+            positions=self.positions,
+            pooling=self.pooling,
+            dropout=self.dropout,
+        )

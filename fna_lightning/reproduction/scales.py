@@ -89,7 +89,7 @@ SMOKE = Scale(
     small=_reviews(4000, 60, 4, ("model.optimizer.init_args.lr", "1e-2")),
     full=_reviews(96, 40, 1),
     sphere=_reviews(96, 40, 1),
-    strong=_reviews(640, 60, 2, ("model.embedding.table.init_args.pairs", "1000")),
+    strong=_reviews(640, 60, 2, ("model.embedding.table.pairs", "1000")),
     image=(("trainer.max_epochs", "3"), *QUIET),
     translation=(("trainer.max_epochs", "1"), *QUIET),
 )

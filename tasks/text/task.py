@@ -1,4 +1,4 @@
-"""Text classification: an encoder, pooled to one vector, to a class."""
+"""Text classification."""
 
 from collections.abc import Callable
 
@@ -11,25 +11,25 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import Embedding, Encoder, Pooling
+from fna_lightning.nn import Embedding, EncoderConfig, Pooling
 from fna_lightning.task import Task
 from fna_lightning.tasks.text.data import TextBatch
 
 
 class TextClassification(Task):
-    """Says which class a text belongs to.
+    """Text classifier: embedding, encoder, pooling, linear head.
 
     Args:
         vocab_size: number of token ids; taken from the data.
         num_classes: number of classes; taken from the data.
         attention: the attention of every layer.
-        encoder: makes the encoder from the attention.
-        embedding: makes the embedding from the number of token ids and the width.
-        pooling: "mean", "max", "cls" or "attention", over real tokens only; "max_all" sees the padding too.
-        optimizer: makes the optimiser from the parameters.
-        lr_scheduler: makes the learning-rate schedule from the optimiser; None keeps the rate.
-        softmax_twice: take the loss of softmaxed scores, as the authors' code does: cross-entropy applies a softmax of
-            its own, so a sure and right answer between two classes still costs 0.31, and gradients are small.
+        encoder: settings of the encoder.
+        embedding: builds the embedding from ``(vocab_size, dim)``.
+        pooling: "mean", "max", "cls" or "attention", over real tokens only; "max_all" includes padding.
+        optimizer: builds the optimizer from the parameters.
+        lr_scheduler: builds the learning-rate schedule from the optimizer; None for a constant rate.
+        softmax_twice: apply a softmax before the cross-entropy loss, which applies its own, as in the authors' code.
+            The loss of a correct and certain prediction between two classes is then 0.31, and gradients are small.
     """
 
     monitor = ("val/accuracy", "max")
@@ -39,7 +39,7 @@ class TextClassification(Task):
         vocab_size: int,
         num_classes: int,
         attention: Attention,
-        encoder: Callable[[Attention], Encoder] = Encoder,
+        encoder: EncoderConfig = EncoderConfig(),  # noqa: B008 - frozen
         embedding: Callable[[int, int], Embedding] = Embedding,
         pooling: str = "mean",
         optimizer: OptimizerCallable = Adam,

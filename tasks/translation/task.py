@@ -1,6 +1,5 @@
-"""Translation: a sentence of one language to a sentence of another."""
+"""Translation of sentences from one language to another."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +10,31 @@ from torch.optim import Adam
 from torchmetrics import MeanMetric, MetricCollection
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import Seq2Seq, linear_cross_entropy
+from fna_lightning.nn import Seq2SeqConfig, linear_cross_entropy
 from fna_lightning.search import Hypothesis
 from fna_lightning.task import Task
 from fna_lightning.tasks.translation.data import TranslationBatch, TranslationData
 from fna_lightning.tasks.translation.decoding import Decoding
 from fna_lightning.tasks.translation.scores import Scored, gather, score
 from fna_lightning.tasks.translation.translator import translate
-from fna_lightning.training import inverse_sqrt  # noqa: F401 - importing is registering: a configuration may say `InverseSqrt`
 
 
 class Translation(Task):
-    """Says a sentence in another language.
+    """Translator: a sequence-to-sequence Transformer.
 
-    ``test`` decodes with beam search and writes hypotheses, scores and their signatures into the run folder;
-    ``val/nll`` is the loss a token without label smoothing.
+    ``test`` decodes with beam search and writes hypotheses, scores and their signatures into the run folder.
+    ``val/nll`` is the loss per token without label smoothing.
 
     Args:
         source_vocab_size: number of token ids of the source; taken from the data.
         target_vocab_size: number of token ids of the target; taken from the data.
-        attention: the attention of the encoder, and of what follows unless told otherwise.
-        decoder_attention: the attention among the tokens of the target.
-        cross_attention: the attention from the target to the source.
-        network: makes the network from the numbers of token ids and the three attentions.
-        label_smoothing: share of the answer's probability that is spread over all tokens.
-        decoding: how translations are searched for.
-        bleu_every: epochs between two greedy decodings of the validation split while training (``val/bleu``); 0: none.
-        optimizer: makes the optimiser from the parameters.
-        lr_scheduler: makes the learning-rate schedule from the optimiser; None keeps the rate.
-        schedule_every: "epoch" or "step": how often the schedule moves.
+        attention: the attention of the encoder, and of the decoder unless ``network.decoder`` names others.
+        network: settings of the network.
+        label_smoothing: amount of label smoothing in training.
+        decoding: settings of beam search.
+        bleu_every: decode the validation split greedily every so many epochs of training (``val/bleu``); 0 for never.
+        optimizer: builds the optimizer from the parameters.
+        lr_scheduler: builds the learning-rate schedule from the optimizer; None for a constant rate.
     """
 
     monitor = ("val/nll", "min")
@@ -49,30 +44,21 @@ class Translation(Task):
         source_vocab_size: int,
         target_vocab_size: int,
         attention: Attention,
-        decoder_attention: Attention | None = None,
-        cross_attention: Attention | None = None,
-        network: Callable[[int, int, Attention, Attention, Attention], Seq2Seq] = Seq2Seq,
+        network: Seq2SeqConfig = Seq2SeqConfig(),  # noqa: B008 - frozen
         label_smoothing: float = 0.1,
         decoding: Decoding = Decoding(),  # noqa: B008 - frozen
         bleu_every: int = 0,
         optimizer: OptimizerCallable = Adam,
         lr_scheduler: LRSchedulerCallable | None = None,
-        schedule_every: str = "epoch",
     ) -> None:
-        super().__init__(MetricCollection({"nll": MeanMetric()}), optimizer, lr_scheduler, schedule_every)
+        super().__init__(MetricCollection({"nll": MeanMetric()}), optimizer, lr_scheduler)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
-        self.network = network(
-            source_vocab_size,
-            target_vocab_size,
-            attention,
-            attention if decoder_attention is None else decoder_attention,
-            attention if cross_attention is None else cross_attention,
-        )
+        self.network = network(source_vocab_size, target_vocab_size, attention)
         self.label_smoothing = label_smoothing
         self.decoding = decoding
         self.bleu_every = bleu_every
-        # what this process has decoded in this epoch
+        # Translations of this process in this epoch.
         self.decoded: list[Scored] = []
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -80,18 +66,18 @@ class Translation(Task):
         return self.network(source, lengths, target)
 
     def loss(self, batch: TranslationBatch, stage: str) -> Tensor:
-        given, wanted = batch.target[:, :-1], batch.target[:, 1:]
-        features = self.network.features(batch.source, batch.source_lengths, given)
-        real = torch.arange(wanted.size(1), device=wanted.device) < batch.target_lengths[:, None]  # (B, N)
-        # only real tokens are scored: the scores are the largest part of a step
-        loss, plain = linear_cross_entropy(
-            features[real], self.network.score_weight, wanted[real], self.label_smoothing
+        prefix, next_tokens = batch.target[:, :-1], batch.target[:, 1:]
+        features = self.network.features(batch.source, batch.source_lengths, prefix)
+        real = torch.arange(next_tokens.size(1), device=next_tokens.device) < batch.target_lengths[:, None]  # (B, N)
+        # Only real tokens are scored, because scoring takes the largest part of a step.
+        loss, nll = linear_cross_entropy(
+            features[real], self.network.score_weight, next_tokens[real], self.label_smoothing
         )
-        self.stage_metrics(stage).update(plain, batch.target_lengths.sum())
+        self.stage_metrics(stage).update(nll, batch.target_lengths.sum())
         return loss
 
     def loss_weight(self, batch: TranslationBatch) -> int:
-        """Return how many tokens are to be said: a loss is a mean over tokens."""
+        """Number of tokens of the target, over which the loss is averaged."""
         return int(batch.target_lengths.sum())
 
     def translate(self, batch: TranslationBatch, decoding: Decoding | None = None) -> list[list[Hypothesis]]:
@@ -115,11 +101,11 @@ class Translation(Task):
         self._score("test", write=True)
 
     def predict_step(self, batch: TranslationBatch, batch_idx: int) -> dict[str, Any]:
-        best = [found[0] for found in self.translate(batch)]
+        best = [hypotheses[0] for hypotheses in self.translate(batch)]
         codec = self._data().shared_codec
         return {
-            "translation": Texts(codec.decode(one.tokens) for one in best),
-            "score": torch.tensor([one.score for one in best]),
+            "translation": Texts(codec.decode(hypothesis.tokens) for hypothesis in best),
+            "score": torch.tensor([hypothesis.score for hypothesis in best]),
         }
 
     def probe(self, batch: TranslationBatch, max_length: int | None = None) -> dict[str, Tensor]:
@@ -133,7 +119,7 @@ class Translation(Task):
         return self.trainer.state.fn == "fit"
 
     def _decodes_validation(self) -> bool:
-        """Whether this validation decodes: every ``bleu_every`` epochs of a training, and always on its own."""
+        """Return whether this validation decodes: every ``bleu_every`` epochs of ``fit``, always in ``validate``."""
         trainer = self.trainer
         if trainer.sanity_checking:
             return False
@@ -143,25 +129,25 @@ class Translation(Task):
 
     def _decode(self, batch: TranslationBatch, decoding: Decoding) -> None:
         codec = self._data().shared_codec
-        found = self.translate(batch, decoding)
-        paper = self._forced(batch)
+        translations = self.translate(batch, decoding)
+        teacher_forced = self._teacher_forced(batch)
         for row, index in enumerate(batch.number.tolist()):
-            best = found[row][0]
-            forced = codec.decode(paper[row])
+            best = translations[row][0]
+            forced = codec.decode(teacher_forced[row])
             self.decoded.append(Scored(index, codec.decode(best.tokens), best.score, forced))
 
-    def _forced(self, batch: TranslationBatch) -> list[list[int]]:
-        """Return the likeliest token at each place given the right ones before it: nothing is decoded."""
+    def _teacher_forced(self, batch: TranslationBatch) -> list[list[int]]:
+        """Return the most probable token at each position given the reference before it (the paper's "BLEU")."""
         with torch.no_grad():
             scores = self(batch.source, batch.source_lengths, batch.target[:, :-1])
         rows = scores.argmax(dim=-1).tolist()
         return [row[:length] for row, length in zip(rows, batch.target_lengths.tolist(), strict=True)]
 
     def _score(self, split: str, *, write: bool) -> None:
-        mine, self.decoded = self.decoded, []
-        everything = gather(mine)
+        decoded = gather(self.decoded)
+        self.decoded = []
         sources, references = self._data().texts(split)
-        report = score(everything, references)
+        report = score(decoded, references)
         metrics = report.metrics if write else {"bleu": report.metrics["bleu"]}
         self.log_dict({f"{split}/{name}": value for name, value in metrics.items()})
         if write and self.trainer.is_global_zero and not getattr(self.trainer, "fast_dev_run", False):
@@ -171,13 +157,13 @@ class Translation(Task):
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, TranslationData):
             raise TypeError(
-                f"Translation is tested on a TranslationData, which knows its texts, got {type(data).__name__}"
+                f"Translation needs a TranslationData, which provides the texts to score, got {type(data).__name__}"
             )
         return data
 
 
 class Texts(list[str]):
-    """Texts as a column of predictions, which are asked for a plain list."""
+    """Column of texts in a table of predictions, with the ``tolist`` of a tensor."""
 
     def tolist(self) -> list[str]:
         return list(self)

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention, Spherical
 from fna_lightning.attention.kernels import chunked
 from fna_lightning.attention.masks import masked_softmax
-from fna_lightning.nn import Encoder
+from fna_lightning.nn import Encoder, LayerConfig
 
 from helpers.attention_cases import TOLERANCE, qkv, refusal
 
@@ -130,7 +130,7 @@ def test_they_start_at_the_given_values_and_stay_in_range() -> None:
 
 def test_every_layer_has_its_own_parameters() -> None:
     attention = Fractional(learn="kappa")
-    encoder = Encoder(attention, dim=8, depth=2, num_heads=4)
+    encoder = Encoder(attention, LayerConfig(dim=8, num_heads=4), depth=2)
     first, second = (layer.self_attn for layer in encoder.layers)
     assert first.attention is not second.attention
     assert first.learned_values()["kappa"].shape == (4,)

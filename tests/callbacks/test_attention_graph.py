@@ -19,7 +19,7 @@ from fna_lightning.callbacks import AttentionEntropy, AttentionGraph, PathLength
 from fna_lightning.graph import MEASURES, align, measure, path_lengths, spectral_gap
 from fna_lightning.introspection.maps import attention_maps
 from fna_lightning.introspection.probe import probe_batch, probe_indices
-from fna_lightning.nn import Encoder
+from fna_lightning.nn import EncoderConfig
 from fna_lightning.tasks import ReviewData, TextClassification
 from fna_lightning.tasks.data.sequences import Sequences
 
@@ -44,7 +44,7 @@ def task(attention: Any = None) -> TextClassification:
         data.vocab_size,
         2,
         attention or Fractional(kappa=1.0),
-        lambda attention: Encoder(attention, dim=8, depth=2, num_heads=2, ffn_dim=8),
+        EncoderConfig(dim=8, depth=2, num_heads=2, ffn_dim=8),
     )
 
 

@@ -88,7 +88,7 @@ def test_print_config_shows_the_resolved_configuration(capsys: pytest.CaptureFix
     assert main(["fit", "--config", "reviews_fna.yaml", "--model.attention.alpha=1.6", "--print_config"]) == 0
     config = yaml.safe_load(capsys.readouterr().out)
     assert config["model"]["init_args"]["attention"]["init_args"]["alpha"] == 1.6
-    assert config["model"]["init_args"]["encoder"]["init_args"]["depth"] == 1
+    assert config["model"]["init_args"]["encoder"]["depth"] == 1
 
 
 @pytest.mark.parametrize("command", [[], ["analyze"], ["fit"], ["list"], ["sweep"], ["test"]], ids=str)

@@ -1,4 +1,4 @@
-"""The shipped configurations: each trains, and within a family only the attention differs."""
+"""Shipped configurations: each one trains, and within a family only the attention differs."""
 
 from collections import defaultdict
 
@@ -7,13 +7,13 @@ import yaml
 
 from fna_lightning.cli import main
 from fna_lightning.config.instantiate import build
-from fna_lightning.config.resolve import shipped_configs
+from fna_lightning.config.resolve import deviations, shipped_configs
 
 pytestmark = pytest.mark.usefixtures("shipped_environment")
 
 CONFIGS = shipped_configs()
 ALL, NO_LA = {"fna", "la", "dp", "uniform"}, {"fna", "dp", "uniform"}
-# family: its attentions, and how the first line of its files begins
+# Attentions of each family, and the beginning of the first line of its files.
 FAMILIES = {
     "reviews": (NO_LA, "# The embedded reviews, "),
     "imdb": (ALL, "# IMDb, "),
@@ -35,15 +35,15 @@ def family(config: str) -> str:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_it_trains(config) -> None:
+def test_config_trains(config) -> None:
     assert main(["fit", "--config", config, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
 
 
-def test_every_family_is_there() -> None:
-    found = defaultdict(set)
+def test_families() -> None:
+    attentions_of_family = defaultdict(set)
     for config in CONFIGS:
-        found[family(config)].add(config.removesuffix(".yaml").rpartition("_")[2])
-    assert found == {name: attentions for name, (attentions, _) in FAMILIES.items()}
+        attentions_of_family[family(config)].add(config.removesuffix(".yaml").rpartition("_")[2])
+    assert attentions_of_family == {name: attentions for name, (attentions, _) in FAMILIES.items()}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -55,10 +55,24 @@ def test_only_the_attention_differs(name) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_it_opens_with_what_it_is_and_its_command(config) -> None:
+def test_comment_names_the_recipe_and_the_command(config) -> None:
     first, second, *_ = CONFIGS[config].read_text().splitlines()
     assert first.startswith(FAMILIES[family(config)][1])
     assert second == f"#   fna-lightning fit --config {config}"
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_comment_refers_to_the_deviations(config) -> None:
+    reference = f"# Deviations from the paper: see {family(config)} in fna_lightning/config/deviations.yaml."
+    assert (reference in CONFIGS[config].read_text().splitlines()) == bool(deviations(config))
+
+
+def test_deviations_of_a_config() -> None:
+    small, control = deviations("imdb_small_fna.yaml"), deviations("imdb_small_uniform.yaml")
+    assert small[0] == "The learning rate is that of the authors' code for one layer; the text states 1e-4."
+    assert small[1:] == deviations("imdb_fna.yaml")
+    assert control == [*small, "Uniform attention is not in the paper; it is a control."]
+    assert deviations("reviews_fna.yaml") == deviations("my_own.yaml") == []
 
 
 @pytest.mark.parametrize(
@@ -69,5 +83,5 @@ def test_it_opens_with_what_it_is_and_its_command(config) -> None:
         ("cifar10_hour_fna.yaml", 270_000, 330_000),
     ],
 )
-def test_parameters(config, least, most) -> None:
+def test_number_of_parameters(config, least, most) -> None:
     assert least <= sum(p.numel() for p in build(config).task.parameters()) <= most

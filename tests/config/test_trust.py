@@ -260,7 +260,7 @@ def test_attacks_on_every_parameter_of_every_callback(code: Canary, tmp_path: Pa
 @pytest.mark.parametrize("attack", ["function", "function of an imported module", "YAML", "file", "path of a function"])
 def test_the_attacks_work_without_the_check(attack: str, code: Canary) -> None:
     model_config = next(config for config in model_configs() if config["class_path"] == "TextClassification")
-    model_config["init_args"]["encoder"] = code.attacks()[attack]
+    model_config["init_args"]["embedding"] = code.attacks()[attack]
     with contextlib.suppress(UsageError):
         build_task(model_config, trust=True)
     assert code.was_run()

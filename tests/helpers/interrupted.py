@@ -25,13 +25,13 @@ TASKS = {
         ),
     ],
     "images": [
-        *("--config", "digits_fna.yaml", "--data.batch_size=130", "--model.encoder.dropout=0.1"),
-        *("--model.encoder.dim=16", "--model.encoder.ffn_dim=16", "--model.encoder.depth=1"),
+        *("--config", "digits_fna.yaml", "--data.batch_size=130", "--model.vit.encoder.dropout=0.1"),
+        *("--model.vit.encoder.dim=16", "--model.vit.encoder.ffn_dim=16", "--model.vit.encoder.depth=1"),
     ],
     "translation": [
         *("--config", "numbers_fna.yaml", "--data.train_size=110", "--data.eval_size=30", "--data.batch_tokens=100"),
-        *("--model.network.dim=16", "--model.network.ffn_dim=16", "--model.network.depth=1"),
-        *("--model.network.dropout=0.1", "--model.bleu_every=2"),
+        *("--model.network.encoder.dim=16", "--model.network.encoder.ffn_dim=16", "--model.network.encoder.depth=1"),
+        *("--model.network.encoder.dropout=0.1", "--model.bleu_every=2"),
     ],
 }
 QUIET = ["--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]

@@ -9,9 +9,9 @@ TINY = (
     "data.eval_size=30",
     "data.largest=999",
     "trainer.max_epochs=2",
-    "model.network.dim=16",
-    "model.network.depth=1",
-    "model.network.ffn_dim=16",
+    "model.network.encoder.dim=16",
+    "model.network.encoder.depth=1",
+    "model.network.encoder.ffn_dim=16",
 )
 
 

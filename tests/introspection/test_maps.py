@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention
 from fna_lightning.introspection.maps import attention_layers, attention_maps
-from fna_lightning.nn import Encoder
+from fna_lightning.nn import Encoder, LayerConfig
 
 
 class Decoder(nn.Module):
@@ -24,7 +24,7 @@ class Decoder(nn.Module):
 
 def test_weights_are_those_the_layers_use() -> None:
     torch.manual_seed(0)
-    encoder = Encoder(Fractional(), dim=8, depth=2, num_heads=2)
+    encoder = Encoder(Fractional(), LayerConfig(dim=8, num_heads=2), depth=2)
     x, lengths = torch.randn(3, 6, 8), torch.tensor([6, 4, 2])
     mask = (torch.arange(6) < lengths[:, None])[:, None, None, :]
 

@@ -1,4 +1,4 @@
-"""Vectors of tokens and of pairs."""
+"""Token vectors and vectors of token pairs."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from fna_lightning.nn.token_table import pair_rows
 TOKENS = torch.tensor([[5, 7, 5, 7, 9], [7, 5, 0, 0, 0]])
 
 
-def test_a_pair_is_ordered_and_padding_has_none() -> None:
+def test_pairs_are_ordered_and_padding_has_none() -> None:
     rows = pair_rows(TOKENS, 1000)
     assert rows[0, 0] == rows[0, 2]
     assert rows[0, 0] != rows[1, 0]
@@ -17,15 +17,15 @@ def test_a_pair_is_ordered_and_padding_has_none() -> None:
     assert rows[1, 1:].eq(0).all()
 
 
-def test_rows_stay_in_the_table_and_spread() -> None:
+def test_rows_lie_in_the_table_and_spread() -> None:
     tokens = torch.randint(1, 30_000, (8, 512), generator=torch.Generator().manual_seed(0))
     rows = pair_rows(tokens, 5000)
     assert rows.max() < 5000
-    # 4088 balls in 4999 boxes fill 56 % of them by chance
+    # 4088 random pairs occupy 56 % of 4999 rows in expectation.
     assert 0.53 < len(rows.unique()) / 4999 < 0.59
 
 
-def test_word_order_is_seen_only_with_pairs() -> None:
+def test_word_order_matters_only_with_pairs() -> None:
     forwards, backwards = torch.tensor([[3, 4, 5]]), torch.tensor([[5, 4, 3]])
     for pairs, differs in ((0, False), (50, True)):
         torch.manual_seed(0)
@@ -33,7 +33,7 @@ def test_word_order_is_seen_only_with_pairs() -> None:
         assert table(forwards).sum(1).allclose(table(backwards).sum(1), atol=1e-6) is not differs
 
 
-def test_the_vector_of_padding_stays_zero() -> None:
+def test_padding_vectors_stay_zero() -> None:
     table = TokenTable(10, 4, std=0.1, pairs=20)
     out = table(TOKENS)
     assert out[1, 2:].eq(0).all()
@@ -43,7 +43,7 @@ def test_the_vector_of_padding_stays_zero() -> None:
     assert table.pairs.weight.grad.any()
 
 
-def test_the_start_is_as_wide_as_told() -> None:
+def test_initial_standard_deviation() -> None:
     assert TokenTable(5000, 16, std=0.1).weight.std().item() == pytest.approx(0.1, rel=0.02)
 
 
@@ -57,7 +57,7 @@ def test_whole_tokens_are_dropped_in_training_only() -> None:
     assert table.eval()(tokens)[0, 0].equal(table.weight[3])
 
 
-def test_an_embedding_takes_any_table() -> None:
+def test_embedding_with_a_custom_table() -> None:
     embedding = Embedding(10, 4, positions="none", dropout=0.0, table=lambda size, dim: TokenTable(size, dim, pairs=7))
     assert embedding(TOKENS).equal(embedding.tokens(TOKENS))
     assert embedding.tokens.pairs.num_embeddings == 7
@@ -68,9 +68,9 @@ def test_an_embedding_takes_any_table() -> None:
     [
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
         ({"std": 0.0}, "std must be positive, got 0.0"),
-        ({"pairs": 1}, "pairs must be 0 for none, or at least 2 .*got 1"),
+        ({"pairs": 1}, r"pairs must be 0 \(no table\) or at least 2 .*got 1"),
     ],
 )
-def test_what_cannot_be_is_refused(settings, message) -> None:
+def test_invalid_settings(settings, message) -> None:
     with pytest.raises(ValueError, match=message):
         TokenTable(10, 4, **settings)

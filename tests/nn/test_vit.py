@@ -1,4 +1,4 @@
-"""The vision Transformer and its parts."""
+"""Vision Transformer and its parts."""
 
 import pytest
 import torch
@@ -6,17 +6,18 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from fna_lightning.attention import Attention, DotProduct, Fractional, OrthogonalProjection, Spherical, Uniform
-from fna_lightning.nn import ConvTokens, Encoder, GridPositions, Patches, Pooling, ViT
+from fna_lightning.nn import ConvTokens, Encoder, EncoderConfig, GridPositions, Patches, Pooling, ViT
 
 ATTENTIONS = [Fractional(kappa="vision"), Fractional(2.0, "vision"), Spherical(), DotProduct(), Uniform()]
 
 
 def paper_encoder(attention: Attention) -> Encoder:
-    return Encoder(attention, dim=48, depth=4, num_heads=6, ffn_dim=192, pre_norm=True, activation="gelu", dropout=0.0)
+    config = EncoderConfig(48, 6, 192, depth=4, pre_norm=True, activation="gelu", dropout=0.0)
+    return config(attention)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=repr)
-def test_the_papers_model_has_119_thousand_parameters(attention) -> None:
+def test_model_of_the_paper_has_119_thousand_parameters(attention) -> None:
     model = ViT(paper_encoder(attention), 10)
     layer = 4 * 48 * 48 + 48 + 2 * 48 * 192 + 192 + 48 + 4 * 48
     rest = (48 * 48 + 48) + 48 + 65 * 48 + 2 * 48 + (10 * 48 + 10)
@@ -24,7 +25,7 @@ def test_the_papers_model_has_119_thousand_parameters(attention) -> None:
     assert model(torch.rand(2, 3, 32, 32)).shape == (2, 10)
 
 
-def test_patches_are_a_strided_convolution() -> None:
+def test_patches_equal_a_strided_convolution() -> None:
     torch.manual_seed(0)
     patches = Patches(3, 8, patch=4)
     images = torch.rand(2, 3, 8, 12)
@@ -32,7 +33,7 @@ def test_patches_are_a_strided_convolution() -> None:
     assert_close(patches(images), F.conv2d(images, kernel, patches.map.bias, stride=4).flatten(2).mT)
 
 
-def test_tokens_of_convolutions_lie_on_the_grid() -> None:
+def test_convolutional_tokens_follow_the_grid() -> None:
     tokens = ConvTokens(3, 16, widths=[8, 8], strides=[2, 1, 2]).eval()
     images = torch.zeros(1, 3, 32, 32)
     assert tokens(images).shape == (1, 64, 16)
@@ -50,19 +51,19 @@ def test_tokens_of_convolutions_lie_on_the_grid() -> None:
     [
         (lambda: Patches(3, 8, patch=5).grid(32), "patches of 5 pixels do not tile an image of 32; choose a patch"),
         (lambda: Patches(3, 8, patch=0), "patch must be at least 1 pixel, got 0"),
-        (lambda: ConvTokens(3, 8, strides=[2, 2]), r"strides must be 3 positive steps.*\[2, 2\]"),
-        (lambda: ConvTokens(3, 8).grid(30), "steps of 4 pixels do not tile an image of 30"),
+        (lambda: ConvTokens(3, 8, strides=[2, 2]), r"strides must be 3 positive numbers.*\[2, 2\]"),
+        (lambda: ConvTokens(3, 8).grid(30), "tokens of 4 pixels do not tile an image of 30"),
         (lambda: GridPositions("spiral", 2, 2, 8), "unknown positions 'spiral'; choose one of learned, sinusoidal"),
-        (lambda: Pooling("attention"), "must know its width; give dim"),
+        (lambda: Pooling("attention"), "needs the width of a token; pass dim"),
         (lambda: ViT(paper_encoder(DotProduct()), 10)(torch.rand(1, 3, 16, 16)), "32 x 32 pixels, got 16 x 16"),
     ],
 )
-def test_mistakes(make, message) -> None:
+def test_invalid_arguments(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_sinusoidal_positions_tell_rows_and_columns_apart() -> None:
+def test_sinusoidal_positions_distinguish_rows_and_columns() -> None:
     table = GridPositions("sinusoidal", 4, 6, 16, first=1)(torch.zeros(1, 25, 16))[0]
     assert table[0].eq(0).all()
     grid = table[1:].reshape(4, 6, 16)
@@ -91,6 +92,6 @@ def test_attention_pooling_ignores_padding() -> None:
     assert pool(x, real)[1].eq(0).all()
 
 
-def test_any_projection_fits() -> None:
-    encoder = Encoder(Fractional(kappa="vision"), dim=12, num_heads=2, projection=OrthogonalProjection, pre_norm=True)
-    assert ViT(encoder, 3, image_size=8)(torch.rand(2, 3, 8, 8)).shape == (2, 3)
+def test_orthogonal_projection() -> None:
+    config = EncoderConfig(12, 2, projection=OrthogonalProjection, pre_norm=True)
+    assert ViT(config(Fractional(kappa="vision")), 3, image_size=8)(torch.rand(2, 3, 8, 8)).shape == (2, 3)

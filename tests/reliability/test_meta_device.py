@@ -15,7 +15,7 @@ from fna_lightning.attention import (
     OrthogonalProjection,
     Spherical,
 )
-from fna_lightning.nn import Embedding, Encoder, Seq2Seq
+from fna_lightning.nn import EncoderConfig, Seq2SeqConfig, ViTConfig
 from fna_lightning.tasks import ImageClassification, TextClassification
 from fna_lightning.tasks.image.data import ImageBatch
 from fna_lightning.tasks.text.data import TextBatch
@@ -58,10 +58,7 @@ def test_every_projection(projection: Any, tied: bool, heads: int) -> None:
 
 
 def text() -> tuple[Any, Any]:
-    """Return a text classifier and a batch."""
-    task = TextClassification(
-        50, 3, Spherical(), lambda attention: Encoder(attention, dim=16, num_heads=4, ffn_dim=16, depth=2), Embedding
-    )
+    task = TextClassification(50, 3, Spherical(), EncoderConfig(dim=16, num_heads=4, ffn_dim=16, depth=2))
     tokens = torch.randint(0, 50, (4, 9), device=META)
     return task, TextBatch(
         tokens, torch.ones(4, dtype=torch.long, device=META), torch.zeros(4, dtype=torch.long, device=META)
@@ -69,10 +66,8 @@ def text() -> tuple[Any, Any]:
 
 
 def images() -> tuple[Any, Any]:
-    """Return an image classifier and a batch."""
-    task = ImageClassification(
-        3, 1, 8, Fractional(), lambda attention: Encoder(attention, dim=16, num_heads=4, ffn_dim=16, pre_norm=True)
-    )
+    encoder = EncoderConfig(dim=16, num_heads=4, ffn_dim=16, pre_norm=True)
+    task = ImageClassification(3, 1, 8, Fractional(), ViTConfig(encoder))
     pixels = torch.zeros(4, 1, 8, 8, dtype=torch.uint8, device=META)
     return task, ImageBatch(pixels, torch.zeros(4, dtype=torch.long, device=META))
 
@@ -92,9 +87,8 @@ def test_every_task(build: Any) -> None:
 def test_the_translator(attention: Attention) -> None:
     # the loss selects tokens by value, and meta tensors have no values, so only the network is tested
     with META:
-        network = Seq2Seq(
-            40, 40, attention, attention, attention, dim=16, num_heads=4, ffn_dim=16, depth=1, max_length=16
-        )
+        encoder = EncoderConfig(dim=16, num_heads=4, ffn_dim=16)
+        network = Seq2SeqConfig(encoder, max_length=16)(40, 40, attention)
         source, target = torch.randint(0, 40, (4, 9)), torch.randint(0, 40, (4, 7))
         scores = network(source, torch.ones(4, dtype=torch.long), target)
     backward(scores, *network.parameters())

@@ -32,12 +32,12 @@ TASKS = {
     ],
     # plain patches: the batch norm of the convolutional tokeniser sees the images of its own process only
     "images": [
-        *("--config", "digits_dp.yaml", "--model.tokens=Patches", "--model.tokens.patch=2"),
-        *("--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
+        *("--config", "digits_dp.yaml", "--model.vit.tokens=Patches", "--model.vit.tokens.patch=2"),
+        *("--model.vit.encoder.dim=16", "--model.vit.encoder.ffn_dim=16"),
     ],
     "translation": [
         *("--config", "numbers_dp.yaml", "--data.train_size=91", "--data.eval_size=33"),
-        *("--model.network.dim=16", "--model.network.ffn_dim=16", "--model.network.depth=1"),
+        *("--model.network.encoder.dim=16", "--model.network.encoder.ffn_dim=16", "--model.network.encoder.depth=1"),
     ],
 }
 # (setting, a batch of one process, of each of two, steps of two epochs); pairs of any length up to 16 share evenly
@@ -167,11 +167,12 @@ def test_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # with orthogonal maps: a parametrisation whose parameter is a shard
 SHARDED = {
     "text": ["--model.encoder.projection=OrthogonalProjection", "--model.encoder.depth=2"],
-    # no schedule: it would depend on the number of epochs
-    "images": ["--model.encoder.projection=OrthogonalProjection", "--model.lr_scheduler=null"],
+    # No schedule, because it depends on the number of epochs.
+    "images": ["--model.vit.encoder.projection=OrthogonalProjection", "--model.lr_scheduler=null"],
     "translation": [
-        "--model.network.projection=OrthogonalProjection",
-        "--model.network.cross_projection=OrthogonalProjection",
+        "--model.lr_scheduler=null",
+        "--model.network.encoder.projection=OrthogonalProjection",
+        "--model.network.decoder.cross_projection=OrthogonalProjection",
     ],
 }
 

@@ -307,8 +307,7 @@ def test_a_loaded_task_keeps_its_model_config_and_builds_no_optimizer(run: Path)
 USER_MODULE = """
 from pathlib import Path
 
-from fna_lightning.attention import Attention
-from fna_lightning.nn import Encoder
+from fna_lightning.nn import Embedding
 from fna_lightning.tasks import ReviewData
 
 
@@ -316,9 +315,9 @@ class MyData(ReviewData):
     pass
 
 
-def my_encoder(attention: Attention) -> Encoder:
+def my_embedding(vocab_size: int, dim: int) -> Embedding:
     Path("built").touch()
-    return Encoder(attention, dim=64)
+    return Embedding(vocab_size, dim)
 """
 
 
@@ -328,7 +327,7 @@ def user_run(run: Path, working_directory: Path, monkeypatch: pytest.MonkeyPatch
 
     def change(settings: dict[str, Any]) -> None:
         settings["data"]["class_path"] = "my_own_module.MyData"
-        settings["model"]["init_args"]["encoder"] = "my_own_module.my_encoder"
+        settings["model"]["init_args"]["embedding"] = "my_own_module.my_embedding"
 
     (working_directory / "my_own_module.py").write_text(USER_MODULE)
     monkeypatch.delitem(sys.modules, "my_own_module", raising=False)
@@ -362,7 +361,7 @@ def test_a_configuration_with_another_name_is_trusted(user_run: Path, capsys: py
     assert "--trust" not in capsys.readouterr().err
     (checkpoint,) = Path("out").glob("user/version_*/checkpoints/best.ckpt")
     Path("built").unlink()
-    with pytest.raises(UsageError, match=r"model_config\.init_args\.encoder names 'my_own_module\.my_encoder'"):
+    with pytest.raises(UsageError, match=r"model_config\.init_args\.embedding names 'my_own_module\.my_embedding'"):
         load_task(checkpoint)
     assert not Path("built").exists()
     load_task(checkpoint, trust=True)
@@ -375,7 +374,7 @@ def test_a_setting_on_the_command_line_is_trusted(
     (working_directory / "my_own_module.py").write_text(USER_MODULE)
     sys.modules.pop("my_own_module", None)
     config = f"--config={run / 'config.yaml'}"
-    more = ["--model.encoder=my_own_module.my_encoder", "--trainer.default_root_dir=out", "--trainer.max_epochs=1"]
+    more = ["--model.embedding=my_own_module.my_embedding", "--trainer.default_root_dir=out", "--trainer.max_epochs=1"]
     assert main(["fit", config, *more]) == 0, capsys.readouterr().err
     assert Path("built").exists()
 

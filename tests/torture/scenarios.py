@@ -10,8 +10,8 @@ REVIEWS = [
 ]
 NUMBERS = [
     *("--config", "numbers_fna.yaml", "--data.train_size=110", "--data.eval_size=30", "--data.batch_tokens=100"),
-    *("--model.network.dim=16", "--model.network.ffn_dim=16", "--model.network.depth=1"),
-    *("--model.network.dropout=0.1", "--model.bleu_every=2"),
+    *("--model.network.encoder.dim=16", "--model.network.encoder.ffn_dim=16", "--model.network.encoder.depth=1"),
+    *("--model.network.encoder.dropout=0.1", "--model.bleu_every=2"),
 ]
 IMDB = [
     *("--config", "imdb_small_fna.yaml", "--data.batch_size=6", "--data.tokenization.kind=word"),

@@ -25,7 +25,7 @@ CONFIGS = list(shipped_configs())
 # one configuration per family
 FITTED = [config for config in CONFIGS if config.endswith("_fna.yaml")]
 SMALL = {
-    "multi30k": ["model.network.dim=64", "model.network.depth=2", "model.network.ffn_dim=64"],
+    "multi30k": ["model.network.encoder.dim=64", "model.network.encoder.depth=2", "model.network.encoder.ffn_dim=64"],
     "imdb": ["model.encoder.dim=64", "model.encoder.depth=2"],
     "imdb_sphere": ["model.encoder.dim=64", "model.encoder.depth=2"],
     "numbers": ["data.train_size=200", "data.eval_size=20"],

@@ -1,4 +1,4 @@
-"""A plug-in of fna-lightning. Importing this registers its classes."""
+"""Example plug-in of fna-lightning. Importing this package registers its classes."""
 
 from fna_example.attention import Cauchy
 from fna_example.callback import Curve

@@ -1,4 +1,4 @@
-"""An attention is a class with ``log_kernel``; masks, normalisation and the general kernels come with the base."""
+"""Example of an attention: implement ``log_kernel``; the base class adds masks, normalization and kernels."""
 
 import torch
 from torch import Tensor
@@ -7,10 +7,10 @@ from fna_lightning.attention import Attention
 
 
 class Cauchy(Attention):
-    """Attention by the Cauchy kernel: the weight of a key is 1 / (1 + (distance / kappa)^2).
+    """Attention with the Cauchy kernel: the unnormalized weight of a key is 1 / (1 + (distance / kappa)^2).
 
     Args:
-        kappa: the distance at which the weight has halved.
+        kappa: the distance at which the weight is half of its maximum.
     """
 
     def __init__(self, kappa: float = 1.0) -> None:

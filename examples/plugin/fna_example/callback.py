@@ -1,10 +1,10 @@
-"""A callback is Lightning's own: it looks while something trains."""
+"""Example of a callback: any Lightning callback works."""
 
 import lightning as L
 
 
 class Curve(L.Callback):
-    """Draws the task's metric as one line of bars, a bar a validation."""
+    """Prints the validation accuracy as a line of bars, one per validation."""
 
     bars = "▁▂▃▄▅▆▇█"
 
@@ -17,5 +17,5 @@ class Curve(L.Callback):
             self.values.append(float(value))
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        drawn = "".join(self.bars[min(7, int(8 * value))] for value in self.values)
-        trainer.print(f"accuracy {drawn} {self.values[-1]:.3f}" if self.values else "accuracy: nothing validated")
+        line = "".join(self.bars[min(7, int(8 * value))] for value in self.values)
+        trainer.print(f"accuracy {line} {self.values[-1]:.3f}" if self.values else "accuracy: no validation")

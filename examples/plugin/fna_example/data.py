@@ -1,4 +1,4 @@
-"""A data module says what the data are; ``vocab_size`` and ``num_classes`` reach a task that asks for them."""
+"""Example of a data module: ``vocab_size`` and ``num_classes`` are passed to tasks that have these parameters."""
 
 import lightning as L
 import torch
@@ -6,13 +6,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class RepeatData(L.LightningDataModule):
-    """Rows of digits, and whether the first digit comes again.
+    """Sequences of digits, labeled by whether the first digit occurs again.
 
     Args:
-        train_size: rows to train on.
-        eval_size: rows to validate and to test on.
-        length: digits of a row.
-        batch_size: rows of a batch.
+        train_size: number of training sequences.
+        eval_size: number of validation sequences and of test sequences.
+        length: number of digits per sequence.
+        batch_size: number of sequences per batch.
     """
 
     vocab_size = 10

@@ -1,4 +1,4 @@
-"""A task says what a batch means: a model, its loss and its metrics."""
+"""Example of a task: a model, its loss and its metrics."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import Encoder
+from fna_lightning.nn import Encoder, LayerConfig
 from fna_lightning.task import Task
 
 
 class FindRepeat(Task):
-    """Says whether the first token of a row comes again.
+    """Classifies whether the first token of a sequence occurs again.
 
     Args:
         vocab_size: number of tokens; taken from the data.
-        num_classes: number of answers; taken from the data.
+        num_classes: number of classes; taken from the data.
         attention: the attention of the encoder.
         dim: width of a token.
-        optimizer: makes the optimiser from the parameters.
+        optimizer: builds the optimizer from the parameters.
     """
 
     monitor = ("val/accuracy", "max")
@@ -40,7 +40,7 @@ class FindRepeat(Task):
         super().__init__(MetricCollection({"accuracy": accuracy}), optimizer)
         self.tokens = nn.Embedding(vocab_size, dim)
         self.first = nn.Parameter(torch.randn(dim) * 0.5)
-        self.encoder = Encoder(attention, dim=dim, num_heads=2, ffn_dim=4 * dim, dropout=0.0)
+        self.encoder = Encoder(attention, LayerConfig(dim=dim, num_heads=2, ffn_dim=4 * dim, dropout=0.0))
         self.head = nn.Linear(dim, num_classes)
 
     def forward(self, rows: Tensor) -> Tensor:

@@ -5,12 +5,13 @@ from fna_lightning.reproduction.artifact import Finding, Piece
 from fna_lightning.reproduction.context import Bench
 from fna_lightning.reproduction.drawing import draw_epochs, draw_rows, panels
 from fna_lightning.reproduction.epochs import by_epoch
-from fna_lightning.reproduction.families import ORTHOGONAL, cells_of, missing_configs, needs_paper_scale
+from fna_lightning.reproduction.families import cells_of, missing_configs, needs_paper_scale
 from fna_lightning.reproduction.published import paper
 from fna_lightning.reproduction.scales import Scale
 
 MODELS = ("fna", "la", "dp", "op-fna", "op-la", "op-dp", "uniform")
 GAUSSIAN = (("model.attention.alpha", "2"),)
+ORTHOGONAL = (("model.vit.encoder.projection", "OrthogonalProjection"),)
 
 
 def model_cells(scale: Scale, model: str) -> list[Cell]:

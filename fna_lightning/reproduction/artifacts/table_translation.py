@@ -13,8 +13,8 @@ MODELS = ("fna", "la", "dp", "op-fna", "op-la", "op-dp", "uniform")
 SCORE = "test/bleu_paper"
 RATES: Settings = (("trainer.callbacks+", "LearningRateMonitor"),)
 ORTHOGONAL: Settings = tuple(
-    (f"model.network.init_args.{part}", "OrthogonalProjection")
-    for part in ("projection", "decoder_projection", "cross_projection")
+    (f"model.network.{part}", "OrthogonalProjection")
+    for part in ("encoder.projection", "decoder.projection", "decoder.cross_projection")
 )
 
 

@@ -1,4 +1,4 @@
-"""Augmentations: each image keeps its place in the batch, its type and size, and what it may not lose."""
+"""Augmentations of images."""
 
 import pytest
 import torch
@@ -34,11 +34,11 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(0, 256, (12, 3, 16, 16), dtype=torch.uint8), torch.arange(12) % 10
 
 
-@pytest.mark.parametrize("change", ALL, ids=lambda one: type(one).__name__)
-def test_shape_type_and_input_are_kept(change: Augmentation, batch) -> None:
+@pytest.mark.parametrize("augmentation", ALL, ids=lambda augmentation: type(augmentation).__name__)
+def test_shape_and_dtype_are_kept_and_the_input_is_not_modified(augmentation: Augmentation, batch) -> None:
     images, labels = batch
     before = images.clone()
-    changed, after = change(images, labels)
+    changed, after = augmentation(images, labels)
     assert changed.shape == images.shape
     assert changed.dtype == torch.uint8
     assert images.equal(before)
@@ -49,36 +49,36 @@ def test_shape_type_and_input_are_kept(change: Augmentation, batch) -> None:
         assert after.equal(labels)
 
 
-def test_flip_mirrors_about_half_of_the_images(batch) -> None:
+def test_horizontal_flip_rate(batch) -> None:
     images, labels = batch
     assert RandomHorizontalFlip(1.0)(images, labels)[0].equal(images.flip(-1))
     many = images.repeat(50, 1, 1, 1)
-    turned = (RandomHorizontalFlip()(many, labels.repeat(50))[0] == many.flip(-1)).all(dim=(1, 2, 3))
-    assert 0.4 < turned.double().mean() < 0.6
+    flipped = (RandomHorizontalFlip()(many, labels.repeat(50))[0] == many.flip(-1)).all(dim=(1, 2, 3))
+    assert 0.4 < flipped.double().mean() < 0.6
 
 
 def test_crop_is_a_window_of_the_padded_image(batch) -> None:
     images, labels = batch
     padded = F.pad(images, [2] * 4)
-    places = set()
+    positions = set()
     for image, window in zip(padded, RandomCrop(2)(images, labels)[0], strict=True):
-        found = [
+        matches = [
             (row, column)
             for row in range(5)
             for column in range(5)
             if image[:, row : row + 16, column : column + 16].equal(window)
         ]
-        assert len(found) == 1
-        places |= set(found)
-    assert len(places) > 3
+        assert len(matches) == 1
+        positions |= set(matches)
+    assert len(positions) > 3
 
 
-def test_a_resized_crop_of_everything_is_the_image(batch) -> None:
+def test_resized_crop_of_the_whole_image_is_the_image(batch) -> None:
     images, labels = batch
     assert RandomResizedCrop(1.0, 1.0)(images, labels)[0].equal(images)
 
 
-def test_a_resized_crop_stays_inside_the_image() -> None:
+def test_resized_crop_stays_inside_the_image() -> None:
     slope = torch.arange(16, dtype=torch.uint8).mul(8).add(100).expand(64, 3, 16, 16)
     cut, _ = RandomResizedCrop(0.5)(slope, torch.zeros(64))
     assert cut.min() >= 100
@@ -86,20 +86,20 @@ def test_a_resized_crop_stays_inside_the_image() -> None:
     assert (cut.int().diff(dim=-1) >= 0).all()
 
 
-def test_erase_hides_at_most_its_share() -> None:
+def test_random_erasing_erases_at_most_its_fraction() -> None:
     images = torch.zeros(500, 1, 20, 20, dtype=torch.uint8)
-    hidden = (RandomErasing(0.5, 0.2)(images, torch.zeros(500))[0] > 0).double().mean(dim=(1, 2, 3))
-    # a pixel counts as hidden when its middle is
-    assert hidden.max() < 0.2 + 0.06
-    assert 0.35 < (hidden > 0).double().mean() < 0.6
+    erased = (RandomErasing(0.5, 0.2)(images, torch.zeros(500))[0] > 0).double().mean(dim=(1, 2, 3))
+    # A pixel counts as erased if its center is.
+    assert erased.max() < 0.2 + 0.06
+    assert 0.35 < (erased > 0).double().mean() < 0.6
 
 
-def test_mixed_labels_are_the_shares_of_the_images() -> None:
+def test_mixed_labels_are_weighted_like_the_images() -> None:
     images = torch.stack([torch.full((1, 10, 10), value, dtype=torch.uint8) for value in (0, 200)])
     labels = torch.tensor([0, 1])
     for mix in (MixUp(2), CutMix(2)):
-        changed, shares = mix(images, labels)
-        assert torch.allclose(changed.double().mean(dim=(1, 2, 3)) / 200, shares[:, 1].double(), atol=0.005)
+        changed, probabilities = mix(images, labels)
+        assert torch.allclose(changed.double().mean(dim=(1, 2, 3)) / 200, probabilities[:, 1].double(), atol=0.005)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ def test_mixed_labels_are_the_shares_of_the_images() -> None:
         (lambda: MixUp(strength=0.0), "strength must be positive, got 0.0"),
     ],
 )
-def test_mistakes(make, message) -> None:
+def test_invalid_arguments(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""Image classification: it learns, stays orthogonal, averages its weights, and predicts a folder of pictures."""
+"""Image classification: training, orthogonal projections, averaged weights, predictions of a folder of images."""
 
 import csv
 from pathlib import Path
@@ -24,8 +24,8 @@ def fit(folder: Path, *more: str) -> Path:
         patch.setenv("FNA_RUN_DIR", "")
         words = ["--config=digits_fna.yaml", f"--trainer.default_root_dir={folder}"]
         assert main(["fit", *words, "--trainer.enable_progress_bar=false", *more]) == 0
-    (found,) = folder.glob("*/version_*")
-    return found
+    (run,) = folder.glob("*/version_*")
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +38,11 @@ def predict(run: Path, folder: Path) -> int:
     return main(["predict", *words, f"--data.predict_folder={folder}"])
 
 
-def test_four_epochs_are_enough_for_nine_digits_in_ten(run) -> None:
+def test_accuracy_after_four_epochs(run) -> None:
     assert read_results(run)["fit"]["best_value"] > 0.9
 
 
-def test_the_test_split_is_always_the_same() -> None:
+def test_split_seed_does_not_change_the_test_split() -> None:
     splits = [
         {name: set(DigitsData(split_seed=seed).split(name).rows) for name in ("train", "val", "test")}
         for seed in (0, 1)
@@ -53,12 +53,12 @@ def test_the_test_split_is_always_the_same() -> None:
         assert len(split["train"] | split["val"] | split["test"]) == sum(map(len, split.values())) == 1797
 
 
-def test_a_folder_of_pictures_is_predicted(run, tmp_path) -> None:
+def test_predict_folder(run, tmp_path) -> None:
     images = DigitsData().split("test")
     for index in range(6):
         pixels, labels = images[index]
         Image.fromarray(pixels[0, 0].numpy()).save(tmp_path / f"{index}_{int(labels)}.png")
-    # another size, and a folder below
+    # An image of another size, in a subfolder.
     (tmp_path / "more").mkdir()
     Image.fromarray(np.zeros((20, 30), dtype=np.uint8)).save(tmp_path / "more" / "black.jpg")
     assert predict(run, tmp_path) == 0
@@ -85,21 +85,21 @@ def test_a_folder_of_pictures_is_predicted(run, tmp_path) -> None:
         ("notes.txt", b"", "contains no image; file names must end in .png, .jpg, .jpeg"),
     ],
 )
-def test_a_bad_file_is_named(run, tmp_path, capsys, name, content, message) -> None:
+def test_invalid_file_is_named(run, tmp_path, capsys, name, content, message) -> None:
     (tmp_path / name).write_bytes(content)
     assert predict(run, tmp_path) != 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert message in said
-    assert str(tmp_path) in said
+    error = " ".join(capsys.readouterr().err.split())
+    assert message in error
+    assert str(tmp_path) in error
 
 
-def test_no_folder(run, tmp_path, capsys) -> None:
+def test_missing_folder(run, tmp_path, capsys) -> None:
     assert predict(run, tmp_path / "nowhere") != 0
     assert "nowhere'; --data.predict_folder must be a folder of PNG or JPEG files" in capsys.readouterr().err
 
 
-def test_orthogonal_maps_stay_orthogonal(tmp_path) -> None:
-    orthogonal = "model.encoder.projection=OrthogonalProjection"
+def test_orthogonal_projections_stay_orthogonal(tmp_path) -> None:
+    orthogonal = "model.vit.encoder.projection=OrthogonalProjection"
     run = fit(tmp_path, "--trainer.max_epochs=3", "--data.batch_size=128", f"--{orthogonal}")
     layers = attention_layers(load_task(run / "checkpoints" / "last.ckpt"))
     start = attention_layers(build("digits_fna.yaml", [orthogonal]).task)
@@ -108,14 +108,14 @@ def test_orthogonal_maps_stay_orthogonal(tmp_path) -> None:
         for which in ("query", "key"):
             matrix = getattr(layer.projection, which).weight
             assert (matrix.mT @ matrix - torch.eye(48)).abs().max() < 1e-5
-            # they were trained at all
+            # Training has changed them.
             assert (matrix - getattr(start[name].projection, which).weight).abs().max() > 1e-3
 
 
-def test_averaged_weights_are_what_is_kept(tmp_path) -> None:
+def test_best_checkpoint_contains_the_averaged_weights(tmp_path) -> None:
     average = "--trainer.callbacks+=lightning.pytorch.callbacks.EMAWeightAveraging"
     run = fit(tmp_path, "--trainer.max_epochs=1", average, "--trainer.callbacks.decay=1.0")
-    # an average that never moves stays where the first step led: one small step from the start
+    # With decay 1, the average stays at the weights after the first step, close to the initial weights.
     kept = load_task(run / "checkpoints" / "best.ckpt").vit.head.weight
     moved = (kept - build("digits_fna.yaml").task.vit.head.weight).abs().max()
     assert 0 < moved < 4e-3
