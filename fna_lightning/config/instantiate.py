@@ -9,6 +9,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from fna_lightning.config.messages import one_line
+from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.config.run_config import as_text, checked_config, is_run_config
 from fna_lightning.errors import UsageError
@@ -33,6 +34,7 @@ class Built:
 
 def build(config: str, overrides: list[str] | None = None) -> Built:
     """Return what the configuration file ``config`` describes; ``overrides`` are ``key=value`` laid over it."""
+    register_builtins()
     limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed_everything", type=int | bool, default=0)
@@ -72,6 +74,7 @@ def instantiate(base: type[Instance], settings: dict[str, Any], section: str, so
     Raises:
         UsageError: if the object cannot be built.
     """
+    register_builtins()
     limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(base, section)

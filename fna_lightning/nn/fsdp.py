@@ -5,14 +5,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
-# methods of a task that run its model beside ``forward``; Lightning and callbacks call them
+# methods of a task besides ``forward`` that run its model; Lightning and callbacks call them
 STEPS = ("training_step", "validation_step", "test_step", "predict_step", "probe")
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Cut the parameters of a task into shards: those of each layer together, and what is left together."""
+    """Shard the parameters of a task: those of each layer as one group, the others as another."""
     for parameter in module.parameters():
-        # shards are cut from rows; what is stored by columns for speed cannot be
+        # fully_shard splits rows, so parameters stored in column order must be made contiguous.
         parameter.data = parameter.data.contiguous()
     for part in module.modules():
         for layer in part if isinstance(part, nn.ModuleList) else ():
@@ -23,10 +23,18 @@ def shard(module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def sharded(module: nn.Module) -> bool:
-    """Whether no process holds the parameters of this module whole, so that only all of them together can run it."""
+    """Return whether the parameters are sharded, so that only all processes together can run the module."""
     return any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())
 
 
 def local_part(parameter: Tensor) -> Tensor:
-    """Return what this process holds of a parameter: its shard, or all of it."""
+    """Return the part of a parameter that this process holds: its shard, or all of it."""
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def nonfinite_parameter(module: nn.Module) -> str | None:
+    """Return the name of the first parameter with infinite or NaN values in this process, or None."""
+    for name, parameter in module.named_parameters():
+        if not local_part(parameter).isfinite().all():
+            return name
+    return None

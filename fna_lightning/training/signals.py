@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
+from fna_lightning.checkpoints.exact.launcher import release_observed_processes
 from fna_lightning.training.process_tree import kill_descendants
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -137,7 +138,7 @@ class _Watcher:
                 if first:
                     end_at_once(number, f"second signal ({signal.Signals(number).name})")
                 first = number
-                expect_ranks_to_end()
+                release_observed_processes()
                 if not self._signals.deferred:
                     self._reader.settimeout(self._signals.grace)
 
@@ -197,7 +198,7 @@ class StopRequest:
     def agree(self, number: int) -> None:
         """Take over a signal that another process of the run has received."""
         SIGNAL_STATE.number = SIGNAL_STATE.number or number
-        expect_ranks_to_end()
+        release_observed_processes()
 
 
 @contextlib.contextmanager
@@ -231,14 +232,3 @@ def end_at_once(number: int, reason: str) -> NoReturn:
             os.write(2, f"fna-lightning: {reason}: ended at once; what was saved before is kept\n".encode())
     finally:
         os._exit(128 + number)
-
-
-def expect_ranks_to_end() -> None:
-    """Keep Lightning from killing this process because the other ranks end with an exit code that is not 0.
-
-    Its observer polls them every 5 seconds and sends SIGKILL, which would hide the exit code of this one.
-    """
-    for thread in threading.enumerate():
-        if thread.name == "child-process-observer":
-            # an observer without processes ends
-            vars(thread)["_child_processes"] = []

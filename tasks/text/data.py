@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from fna_lightning.tasks.data.split_data import SplitData
 from fna_lightning.tasks.text.codec import TextCodec
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
+from fna_lightning.training.samplers import LengthGroupedBatchSampler
 
 PAD = 0
 UNKNOWN = 1

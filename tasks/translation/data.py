@@ -15,8 +15,7 @@ from torch.utils.data import Dataset
 from fna_lightning.tasks.data.split_data import SplitData
 from fna_lightning.tasks.text.data import PAD, Sequences
 from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
-from fna_lightning.training.token_batches import TokenBatchSampler
+from fna_lightning.training.samplers import LengthGroupedBatchSampler, TokenBatchSampler
 
 # token ids of a source and of a target, and the number of the pair in its split
 Pair = tuple[NDArray[np.integer], NDArray[np.integer], int]

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.errors import UsageError
+from fna_lightning.training.dataloading import shard_loader
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
-from fna_lightning.training.sharding import share
 
 # the embedded data of every task; the last batch is shared unequally
 TASKS = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fna_lightning.tasks.text.data import Sequences, pad
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
+from fna_lightning.training.samplers import LengthGroupedBatchSampler
 
 sizes = st.integers(0, 300)
 

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
-from fna_lightning.training.samplers import EpochBatchSampler
-from fna_lightning.training.sharding import RankBatchSampler
-from fna_lightning.training.token_batches import TokenBatchSampler
+from fna_lightning.training.samplers import (
+    EpochBatchSampler,
+    LengthGroupedBatchSampler,
+    RankBatchSampler,
+    TokenBatchSampler,
+)
 
 COUNT = 103
 SOURCE, TARGET = np.random.default_rng(0).integers(1, 40, (2, COUNT))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fna_lightning.training.token_batches import TokenBatchSampler
+from fna_lightning.training.samplers import TokenBatchSampler
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=200)
 
