@@ -47,11 +47,11 @@ def collect_state(trainer: L.Trainer, checkpoint: dict[str, Any], place: Place, 
     loader = resumable_loader(trainer)
     loops = checkpoint["loops"]
     epoch_over = is_last_batch(loops)
-    batches = completed_batches(loops)
     if place == "batch":
         set_between_batches(loops)
     else:
         set_before_validation(loops)
+    batches = completed_batches(loops)
     module = trainer.lightning_module
     rank_state = {
         "random": random_state(),
