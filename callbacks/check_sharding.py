@@ -45,7 +45,9 @@ class CheckSharding(L.Callback):
 
     def _check(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str, loader: Any) -> None:
         """Compare the number of evaluated examples of all processes with the size of the data set."""
-        if trainer.world_size == 1 or getattr(trainer, f"limit_{stage}_batches") != 1.0:
+        limit = getattr(trainer, f"limit_{stage}_batches")
+        # The integer 1 means one batch, the float 1.0 all batches.
+        if trainer.world_size == 1 or isinstance(limit, int) or limit != 1.0:
             return
         count = torch.tensor(float(self.examples), device=pl_module.device)
         total = trainer.strategy.reduce(count, reduce_op="sum")

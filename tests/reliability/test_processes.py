@@ -14,14 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.errors import UsageError
-from fna_lightning.training.dataloading import shard_loader
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
 # the embedded data of every task; the last batch is shared unequally
@@ -233,53 +228,3 @@ def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
     assert run.returncode not in (0, None)
     assert "another process of this run has ended or cannot be reached" in said
     assert "Traceback" not in said
-
-
-@given(
-    count=st.integers(0, 200),
-    batch_size=st.integers(1, 16),
-    world=st.integers(2, 5),
-    shuffle=st.booleans(),
-    drop_last=st.booleans(),
-)
-def test_a_plain_loader_is_shared(count: int, batch_size: int, world: int, shuffle: bool, drop_last: bool) -> None:
-    data = TensorDataset(torch.arange(count))
-    if count < world:
-        return
-    loaders = [
-        share(
-            DataLoader(data, batch_size, shuffle=shuffle, drop_last=drop_last),
-            "it",
-            seed=3,
-            rank=rank,
-            world_size=world,
-        )
-        for rank in range(world)
-    ]
-    batches = [[batch[0].tolist() for batch in loader] for loader in loaders]
-    assert [len(loader) for loader in loaders] == [len(mine) for mine in batches]
-    seen = [index for mine in batches for batch in mine for index in batch]
-    assert len(set(seen)) == len(seen)
-    if not shuffle and not drop_last:
-        assert sorted(seen) == list(range(count))
-    if shuffle:
-        assert len({len(mine) for mine in batches}) == 1
-        assert count - len(seen) < (batch_size * world if drop_last else world)
-
-
-class Endless(IterableDataset):
-    def __iter__(self) -> object:
-        return iter(range(5))
-
-
-@pytest.mark.parametrize(
-    ("loader", "words"),
-    [
-        (DataLoader(Endless()), "an IterableDataset cannot be shared from outside"),
-        (DataLoader(range(9), sampler=WeightedRandomSampler([1.0] * 9, 9)), "its sampler cannot be shared"),
-        (DataLoader(range(1)), "has 1 examples for 2 processes"),
-    ],
-)
-def test_what_cannot_be_shared(loader: DataLoader, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        share(loader, "MyData.train_dataloader", seed=0, rank=0, world_size=2)
