@@ -48,6 +48,9 @@ class RunData(L.LightningDataModule):
 
     def __getattribute__(self, name: str) -> Any:
         data = object.__getattribute__(self, "_wrapped_data")
+        if name == "__reduce_ex__":
+            # A copy in a spawned process is wrapped again.
+            return lambda protocol: (RunData, (data,))
         attribute = getattr(data, name)
         if name not in LOADERS:
             return attribute

@@ -92,7 +92,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
             if trainer.global_step == 2 * BATCHES:
                 pl_module.linear.bias.data[0] = torch.nan
 
-    with pytest.raises(UsageError, match="linear.bias holds numbers that are not finite after step 12, so it is not"):
+    with pytest.raises(UsageError, match=r"linear\.bias holds numbers that are not finite after step 12, so it is not"):
         fit(new_trainer(tmp_path, LastCheckpoint(), Spoil()))
     assert read_checkpoint(last(tmp_path))["global_step"] == BATCHES
 

@@ -1,5 +1,6 @@
 """RunData and shard_loader: the loaders of any data module, sharded over processes and resumable."""
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,12 @@ def test_lightning_sees_which_loaders_the_data_module_defines() -> None:
     assert is_overridden("val_dataloader", run)
     assert not is_overridden("test_dataloader", run)
     assert not is_overridden("prepare_data", run)
+
+
+def test_a_pickled_copy_is_run_data() -> None:
+    copy = pickle.loads(pickle.dumps(RunData(PlainData(num_workers=3))))
+    assert type(copy) is RunData
+    assert copy.num_workers == 3
 
 
 def test_one_process_keeps_the_loader_without_a_callback_between_batches() -> None:

@@ -63,7 +63,7 @@ def test_a_missing_attribute_of_torchmetrics_is_named(
 def test_they_are_checked_when_a_fit_starts(tmp_path: Path) -> None:
     trainer = new_trainer(tmp_path, LastCheckpoint())
     del trainer.fit_loop.epoch_loop._batches_that_stepped
-    with pytest.raises(UsageError, match="private attribute trainer.fit_loop.epoch_loop._batches_that_stepped"):
+    with pytest.raises(UsageError, match=r"private attribute trainer\.fit_loop\.epoch_loop\._batches_that_stepped"):
         fit(trainer)
 
 
@@ -72,7 +72,7 @@ def test_a_missing_attribute_of_a_strategy_is_named() -> None:
     set_data_parallel_size(strategy, 3)
     assert strategy._data_parallel_size == 3
     del strategy._data_parallel_size
-    with pytest.raises(UsageError, match="private attribute FullySharded._data_parallel_size"):
+    with pytest.raises(UsageError, match=r"private attribute FullySharded\._data_parallel_size"):
         set_data_parallel_size(strategy, 3)
 
 
