@@ -102,7 +102,7 @@ class Task(L.LightningModule, ABC):
 
     def _step(self, batch: Any, stage: str) -> Tensor:
         # A profiler of the trainer, such as SimpleProfiler, reports this time as "loss".
-        with self.trainer.profiler.profile("loss"):
+        with self.trainer.profiler.profile("loss"):  # type: ignore[attr-defined]
             loss = self.loss(batch, stage)
         # a float: Lightning's mean over processes would cut the fraction off a whole number
         size: Any = float(self.loss_weight(batch))

@@ -103,7 +103,7 @@ def build_task(
     load_plugins()
     if not trust:
         model_config = FileCheck(source, model_classes(), way_out).check(model_config, Task, "model_config")
-    return instantiate(Task, _without_training(model_config), "model_config", source)
+    return instantiate(Task, _without_training(model_config), "model_config", source)  # type: ignore[type-abstract]
 
 
 def _load(file: BinaryIO, path: str | Path) -> Any:
