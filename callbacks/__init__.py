@@ -3,6 +3,7 @@
 from fna_lightning.callbacks.attention_graph import AttentionGraph
 from fna_lightning.callbacks.average_epochs import AverageEpochs
 from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
+from fna_lightning.callbacks.check_sharding import CheckSharding
 from fna_lightning.callbacks.entropy import AttentionEntropy
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
@@ -11,7 +12,6 @@ from fna_lightning.callbacks.path_length import PathLength
 from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_summary import RunSummary
-from fna_lightning.callbacks.shard_data import ShardData
 from fna_lightning.callbacks.spectral_gap import SpectralGap
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "AttentionGraph",
     "AverageEpochs",
     "BestCheckpoint",
+    "CheckSharding",
     "FiniteLoss",
     "HParams",
     "LastCheckpoint",
@@ -26,6 +27,5 @@ __all__ = [
     "PredictionWriter",
     "Projector",
     "RunSummary",
-    "ShardData",
     "SpectralGap",
 ]

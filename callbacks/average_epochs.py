@@ -1,4 +1,4 @@
-"""The mean of the weights after each of the last epochs: what many a translation result rests on."""
+"""Average of the weights of the last epochs, as is common in machine translation."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ from torch import Tensor
 
 
 class AverageEpochs(WeightAveraging):
-    """Validates and saves the mean of the weights at the ends of the last epochs; before them, the weights as they are.
+    """Validates and saves the average of the weights at the ends of the last epochs.
 
-    For an exponential average name Lightning's own ``EMAWeightAveraging``.
+    Before the last epochs, it validates and saves the current weights. For an exponential moving average use
+    Lightning's ``EMAWeightAveraging``.
 
     Args:
-        last: how many epochs, the last one included, are averaged.
+        last: number of epochs to average, including the final one.
     """
 
     def __init__(self, last: int = 5) -> None:
@@ -21,7 +22,7 @@ class AverageEpochs(WeightAveraging):
             raise ValueError(f"last must be at least 1 epoch, got {last}")
         super().__init__(use_buffers=False, avg_fn=self._mean)
         self.last = last
-        # epochs in the mean so far; below 1 the mean starts again
+        # number of epochs in the average so far; below 1 the average starts again
         self.counted = 0
 
     def _mean(self, average: Tensor, current: Tensor, _: Tensor | int) -> Tensor:
@@ -37,7 +38,7 @@ class AverageEpochs(WeightAveraging):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # once an epoch, and before its validation
+        # Update once per epoch, before its validation.
         if trainer.is_last_batch:
             assert trainer.max_epochs is not None
             self.counted = trainer.current_epoch - (trainer.max_epochs - self.last)

@@ -1,22 +1,22 @@
-"""The callbacks of a run: those of its configuration and those that every run has."""
+"""The default callbacks of a run."""
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
+from fna_lightning.callbacks.check_sharding import CheckSharding
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
 from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.run_summary import RunSummary
-from fna_lightning.callbacks.shard_data import ShardData
 from fna_lightning.task import Task
 from fna_lightning.training.cli import RunContext
 
 
 def run_callbacks(configured: list[L.Callback], context: RunContext) -> list[L.Callback]:
-    """Return the callbacks of a run: ``configured`` and those that every run of this kind has."""
-    callbacks = [*configured, ShardData(), RunSummary(str(context.folder), context.seed)]
+    """Return the callbacks of a run: the configured ones and the defaults of its verb."""
+    callbacks = [*configured, CheckSharding(), RunSummary(str(context.folder), context.seed)]
     if context.verb == "predict":
         callbacks.append(PredictionWriter(str(context.folder)))
     if context.verb != "fit":
@@ -33,5 +33,5 @@ def _with_checkpoints(callbacks: list[L.Callback], context: RunContext) -> list[
         metric, mode = context.model.monitor
         folder = context.folder / "checkpoints"
         others.append(BestCheckpoint(folder, "best", monitor=metric, mode=mode, enable_version_counter=False))
-    # Lightning takes the best score from the first checkpoint callback
+    # Lightning takes the best score from the first checkpoint callback, so LastCheckpoint comes after it.
     return [*others, *last]

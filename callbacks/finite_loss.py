@@ -1,6 +1,6 @@
-"""A loss that is not a number ends the run before it reaches the weights, and says where it came from."""
+"""Stop training when the loss is infinite or NaN, and report where the first such value appears."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
@@ -10,14 +10,14 @@ from torch.utils._pytree import tree_leaves
 
 from fna_lightning.attention import MultiheadAttention
 from fna_lightning.errors import UsageError
-from fna_lightning.nn.fsdp import sharded
+from fna_lightning.nn.fsdp import nonfinite_parameter, sharded
 from fna_lightning.task import Task
 
 
 class FiniteLoss(L.Callback):
-    """Stops a run whose loss is infinite or not a number, before the optimiser step.
+    """Stops training before the optimizer step if the loss is infinite or NaN.
 
-    The message names the step and the first layer, and in an attention layer the heads, where such numbers appear.
+    The error names the step and the first layer whose output is not finite; in an attention layer, also the heads.
     """
 
     def __init__(self) -> None:
@@ -43,18 +43,17 @@ class FiniteLoss(L.Callback):
 
 
 def find_origin(module: L.LightningModule, batch: Any) -> str:
-    """Return in words where the first number that is not finite appears when the model reads ``batch``."""
+    """Return a clause that says where the first infinite or NaN value appears in a forward pass of ``batch``."""
     if sharded(module):
-        # the other processes may have finite losses, and none can run the model alone
-        return "the parameters are in shards, so where it begins cannot be said; a run on one device would tell"
-    for name, parameter in module.named_parameters():
-        if not parameter.isfinite().all():
-            return f"the weights {name} are not finite"
+        # The other processes may have finite losses, and no process can run the model alone.
+        return "the parameters are sharded, so the layer cannot be found; train on one device to find it"
+    if (name := nonfinite_parameter(module)) is not None:
+        return f"the weights {name} are not finite"
     for leaf in tree_leaves(batch):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.isfinite().all():
+        if not _finite(leaf):
             return "the batch itself holds numbers that are not finite"
-    found: list[str] = []
-    hooks = [part.register_forward_hook(_look(name, found)) for name, part in _layers(module)]
+    origins: list[str] = []
+    hooks = [layer.register_forward_hook(_origin_hook(name, origins)) for name, layer in _layers(module)]
     try:
         with torch.no_grad():
             if isinstance(module, Task):
@@ -62,41 +61,42 @@ def find_origin(module: L.LightningModule, batch: Any) -> str:
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else "every layer's result is finite, so it is the loss itself that overflows"
+    return origins[0] if origins else "the outputs of all layers are finite, so the loss itself overflows"
 
 
 def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules without parts, and attention layers as a whole: what is inside them is told by heads."""
-    inside = [name for name, part in module.named_modules() if isinstance(part, MultiheadAttention)]
+    """Yield attention layers as a whole, and outside of them all modules without children."""
+    attention = [name for name, part in module.named_modules() if isinstance(part, MultiheadAttention)]
     for name, part in module.named_modules():
-        whole = isinstance(part, MultiheadAttention)
-        within = any(name.startswith(f"{outer}.") for outer in inside)
-        if whole or (not within and not any(part.children())):
+        inside = any(name.startswith(f"{layer}.") for layer in attention)
+        if isinstance(part, MultiheadAttention) or (not inside and not any(part.children())):
             yield name, part
 
 
-def _look(name: str, found: list[str]) -> Any:
-    def hook(part: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if found or all(_finite(leaf) for leaf in tree_leaves(output)):
+def _origin_hook(name: str, origins: list[str]) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+    """Return a forward hook that adds the layer to ``origins`` if its output is the first that is not finite."""
+
+    def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if origins or all(_finite(leaf) for leaf in tree_leaves(output)):
             return
-        if isinstance(part, MultiheadAttention):
-            found.append(f"it begins in the attention layer {name}{_heads(part, inputs)}")
+        if isinstance(layer, MultiheadAttention):
+            origins.append(f"it begins in the attention layer {name}{_heads(layer, inputs)}")
         else:
-            found.append(f"it begins in the layer {name} ({type(part).__name__})")
+            origins.append(f"it begins in the layer {name} ({type(layer).__name__})")
 
     return hook
 
 
 def _heads(layer: MultiheadAttention, inputs: tuple[Any, ...]) -> str:
-    """Return which heads make numbers that are not finite, for a sentence."""
-    tokens = [one for one in inputs[:2] if isinstance(one, Tensor)]
+    """Return a clause that names the heads with outputs that are not finite."""
+    tokens = [value for value in inputs[:2] if isinstance(value, Tensor)]
     q, k, v = layer.heads(*tokens)
     mask = inputs[2] if len(inputs) > 2 else None
-    mixed = layer.attention(q, k, v, mask)
-    bad = [head for head in range(layer.num_heads) if not _finite(mixed[:, head])]
-    if not bad:
-        return ", in its output map"
-    return f", head{'s' if len(bad) > 1 else ''} {', '.join(map(str, bad))}"
+    outputs = layer.attention(q, k, v, mask)
+    heads = [head for head in range(layer.num_heads) if not _finite(outputs[:, head])]
+    if not heads:
+        return ", in its output projection"
+    return f", head{'s' if len(heads) > 1 else ''} {', '.join(map(str, heads))}"
 
 
 def _finite(value: Any) -> bool:

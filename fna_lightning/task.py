@@ -101,7 +101,9 @@ class Task(L.LightningModule, ABC):
         )
 
     def _step(self, batch: Any, stage: str) -> Tensor:
-        loss = self.loss(batch, stage)
+        # A profiler of the trainer, such as SimpleProfiler, reports this time as "loss".
+        with self.trainer.profiler.profile("loss"):  # type: ignore[attr-defined]
+            loss = self.loss(batch, stage)
         # A float, because Lightning's mean over processes would truncate an integer.
         size: Any = float(self.loss_weight(batch))
         evaluated = stage != "train"

@@ -113,6 +113,7 @@ class Contestant:
                 enable_model_summary=False,
                 default_root_dir=folder,
                 callbacks=[clock],
+                profiler=clock.profiler,
                 **kept,
             )
             trainer.fit(self.task, Block(clock, self.batches, steps))

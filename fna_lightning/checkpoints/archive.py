@@ -1,4 +1,4 @@
-"""The file of a checkpoint, checked before PyTorch opens it: a whole zip archive, and not a bomb.
+"""Checks of a checkpoint file before PyTorch opens it: an intact zip archive that does not exhaust memory or time.
 
 ``torch.save`` writes a zip archive of uncompressed records, each with its CRC-32, which ``torch.load`` does not check.
 """
@@ -11,15 +11,15 @@ from typing import BinaryIO
 from fna_lightning.errors import UsageError, one_line
 
 CHUNK = 1 << 20
-# bytes of the pickle outside its texts: about 100 a tensor, and each costs PyTorch's strict reader a microsecond
+# bytes of the pickle outside its strings: about 100 per tensor, and each costs PyTorch's unpickler about 1 us
 MAX_STRUCTURE = 8 << 20
 MAX_RECORDS = 1_000_000
-# the last entry of a zip archive without a comment
+# size and first bytes of the last record of a zip archive without a comment
 END_SIZE, END_MARK = 22, b"PK\x05\x06"
-# how Python's reader of zip archives fails, depending on which bytes are wrong
-NOT_WHOLE = (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, struct.error)
+# errors that Python's zip reader raises, depending on which bytes are wrong
+ZIP_ERRORS = (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError, OverflowError, struct.error)
 
-# instructions of a pickle by the number of bytes that follow them; those of a text come after its length
+# opcodes of a pickle by the number of bytes that follow; a string follows its length
 _FIXED = re.compile(
     rb"(?:[(.012NQRabdelostu)\]}\x81\x85-\x89\x8f-\x91\x93\x94]|[Khq\x80\x82].|[M\x83]..|[Jjr\x84].{4}|[G\x95].{8})*+",
     re.DOTALL,
@@ -29,17 +29,17 @@ _LINES = {b"c": 2, b"i": 2, b"F": 1, b"I": 1, b"L": 1, b"P": 1, b"S": 1, b"V": 1
 
 
 def check_archive(file: BinaryIO, name: str) -> None:
-    """Refuse a file that is no archive as ``torch.save`` writes it, or whose bytes have changed since.
+    """Refuse a file that is not an intact archive of ``torch.save``.
 
     Args:
-        file: open at its beginning, where it is left again.
-        name: what errors call it.
+        file: open file; it is left at its beginning.
+        name: name of the file in error messages.
 
     Raises:
-        UsageError: naming the damaged record, or what is not as it should be.
+        UsageError: if a record is damaged or the archive is not one that ``torch.save`` writes.
     """
     size = file.seek(0, 2)
-    # with anything behind the last entry, Python and PyTorch could find different tables of contents
+    # With bytes after the last record, Python and PyTorch could find different tables of contents.
     file.seek(max(0, size - END_SIZE))
     if file.read(4) != END_MARK:
         raise UsageError(
@@ -52,18 +52,18 @@ def check_archive(file: BinaryIO, name: str) -> None:
             _check_records(records, size, name)
             for record in records:
                 _check_contents(archive, record, name)
-    except NOT_WHOLE as error:
+    except ZIP_ERRORS as error:
         raise UsageError(
-            f"{name} is not a checkpoint this program can trust or read: it is no whole zip archive as torch.save "
-            f"writes it ({one_line(error)}); copy it again, or take another checkpoint"
+            f"{name} is not a checkpoint this program can trust or read: it is not an intact zip archive of "
+            f"torch.save ({one_line(error)}); copy it again, or take another checkpoint"
         ) from error
     file.seek(0)
 
 
 def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None:
-    """Refuse records that are compressed, larger together than the file, or named twice."""
+    """Refuse records that are compressed, duplicated, or together larger than the file."""
     if len(records) > MAX_RECORDS:
-        raise UsageError(f"{name} has {len(records):,} records, the limit is {MAX_RECORDS:,}; it is no checkpoint")
+        raise UsageError(f"{name} has {len(records):,} records, the limit is {MAX_RECORDS:,}; it is not a checkpoint")
     names = set()
     for record in records:
         if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
@@ -77,7 +77,7 @@ def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None
                 "program"
             )
         if record.filename in names:
-            raise UsageError(f"{name} has two records {record.filename!r}; it is no checkpoint of torch.save")
+            raise UsageError(f"{name} has two records {record.filename!r}; it is not a checkpoint of torch.save")
         names.add(record.filename)
     total = sum(record.file_size for record in records)
     if total > size:
@@ -88,7 +88,7 @@ def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None
 
 
 def _check_contents(archive: zipfile.ZipFile, record: zipfile.ZipInfo, name: str) -> None:
-    """Read a record to its end, where its CRC-32 is compared; a pickle must not be a bomb."""
+    """Read a record to its end, where its CRC-32 is checked; also check the size of a pickle."""
     try:
         with archive.open(record) as content:
             if record.filename.endswith("data.pkl"):
@@ -103,34 +103,34 @@ def _check_contents(archive: zipfile.ZipFile, record: zipfile.ZipInfo, name: str
 
 
 def check_pickle(content: bytes, name: str) -> None:
-    """Refuse a pickle with more instructions than any checkpoint has; nothing of it is run."""
-    structure = place = 0
-    while place < len(content):
-        match = _FIXED.match(content, place)
+    """Refuse a pickle with more opcodes than any checkpoint has. No opcode is executed."""
+    structure = position = 0
+    while position < len(content):
+        match = _FIXED.match(content, position)
         assert match is not None
-        structure += match.end() - place
+        structure += match.end() - position
         if structure > MAX_STRUCTURE:
             raise UsageError(
                 f"{name} is not a checkpoint this program can trust or read: its pickle has more than "
                 f"{MAX_STRUCTURE:,} bytes of instructions, which is the limit"
             )
-        place = match.end()
-        if place >= len(content):
+        position = match.end()
+        if position >= len(content):
             return
-        code = content[place : place + 1]
-        place += 1
-        # each of them costs as much as a few short instructions
+        code = content[position : position + 1]
+        position += 1
+        # These opcodes cost as much as several short ones.
         structure += 8
         if code in _COUNTED:
             width = struct.calcsize(_COUNTED[code])
-            (length,) = struct.unpack(_COUNTED[code], content[place : place + width])
-            place += width + length
+            (length,) = struct.unpack(_COUNTED[code], content[position : position + width])
+            position += width + length
         elif code in _LINES:
             for _ in range(_LINES[code]):
-                end = content.find(b"\n", place)
+                end = content.find(b"\n", position)
                 if end < 0:
                     return
-                place = end + 1
+                position = end + 1
         else:
-            # PyTorch's strict reader ends at an instruction it does not know
+            # PyTorch's unpickler stops at an unknown opcode.
             return

@@ -1,4 +1,4 @@
-"""How checkpoints reach the disk and come back: whole files, and never anything but tensors and plain values."""
+"""Checkpoint plugin for Lightning: atomic writes, and reads that never execute code."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ SUFFIX = ".ckpt"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint atomically and reads it without running anything stored in it."""
+    """Writes a checkpoint atomically; reading it accepts only tensors and plain values."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
@@ -29,7 +29,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             try:
                 torch.save(plain, file)
             except RuntimeError as error:
-                # its writer reports a full disk in words of its own, and the reason before it
+                # PyTorch's writer raises RuntimeError for a full disk, with the OSError as its context.
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from error
                 raise
@@ -42,10 +42,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(os.fspath(path))
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint file, and nothing else.
+        """Remove a checkpoint file and nothing else.
 
-        The path may come from the state of a callback in a checkpoint that somebody else wrote, and Lightning's own
-        would delete any folder with all it holds.
+        The path may come from the state of a callback in a checkpoint of unknown origin, and Lightning's own method
+        deletes whole folders.
         """
         file = Path(path)
         if file.suffix == SUFFIX and file.is_file():
@@ -55,9 +55,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def without_functions(state: Any) -> Any:
-    """Return nested dicts and lists without the functions in them, which a reader of plain values refuses.
+    """Return nested dictionaries and lists without the functions in them, which ``read_checkpoint`` would refuse.
 
-    Some schedules of PyTorch put them into their state, though they set them anew when they are made.
+    Some schedules of PyTorch keep functions in their state although their constructor sets them again.
     """
     if type(state) is dict:
         return {

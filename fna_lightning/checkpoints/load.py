@@ -1,21 +1,20 @@
-"""Opening a checkpoint without knowing its class, and without running anything stored in it."""
+"""Loading a checkpoint without knowing its class. Loading never executes code stored in the file."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from jsonargparse import ArgumentParser
 
 from fna_lightning.checkpoints.archive import check_archive
 from fna_lightning.checkpoints.load_failure import load_failure
 from fna_lightning.config.allowed_classes import model_classes
-from fna_lightning.config.messages import parser_message
+from fna_lightning.config.instantiate import instantiate
 from fna_lightning.config.plugins import load_plugins
 from fna_lightning.config.trust import FileCheck
-from fna_lightning.errors import UsageError, first_line
+from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
-from fna_lightning.utils.limits import check_tree, limit_jsonargparse
+from fna_lightning.utils.limits import check_tree
 
 # arguments of every task that only training uses
 TRAINING = ("optimizer", "lr_scheduler")
@@ -25,12 +24,19 @@ WAY_OUT = (
     "or install the package of the class as a plug-in"
 )
 
-# weights that are tied are stored once, and counted as often as they are named
+# Tied weights are stored once but counted under each of their names, so tensors may exceed the size of the file.
 MAX_TENSOR_GROWTH = 16
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Return what a checkpoint file holds; only tensors and plain values are accepted."""
+    """Return the content of a checkpoint file as a dictionary of tensors and plain values.
+
+    The file is checked before it is loaded, and ``torch.load`` runs with ``weights_only=True``.
+
+    Raises:
+        UsageError: if the file is missing, damaged, too large when loaded, not a Lightning checkpoint, or holds objects
+            other than tensors and plain values.
+    """
     if "://" in str(path):
         raise UsageError(f"a checkpoint must be a file, got the address {path}; download it first")
     if not Path(path).is_file():
@@ -38,7 +44,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt"
         )
     try:
-        # what is checked is what is read, even if another file takes the name meanwhile
+        # One open file for the check and for loading: the path could be replaced by another file in between.
         with open(path, "rb") as file:
             check_archive(file, str(path))
             checkpoint = _load(file, path)
@@ -52,24 +58,72 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
+def load_task(path: str | Path, *, trust: bool = False) -> Task:
+    """Return the trained task of a checkpoint, in evaluation mode, on the CPU.
+
+    The task is meant for inference: its optimizer and schedule are the defaults of its class.
+
+    Args:
+        path: path of the checkpoint.
+        trust: whether to build any function or class that the checkpoint names. Set it only if you know who wrote the
+            file.
+    """
+    return task_of(read_checkpoint(path), path, trust=trust)
+
+
+def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False) -> Task:
+    """Return the trained task of a checkpoint that ``read_checkpoint`` has read from ``path``; see ``load_task``."""
+    model_config = checkpoint.get("model_config")
+    if not isinstance(model_config, dict):
+        raise UsageError(
+            f"{path} carries no model_config (it was not trained by `fna-lightning fit`); load it with its own class"
+        )
+    task = build_task(model_config, trust=trust, source=str(path))
+    try:
+        task.load_state_dict(checkpoint["state_dict"])
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UsageError(f"the weights in {path} do not fit its model_config: {reason}") from error
+    task.model_config = model_config
+    return task.eval()
+
+
+def build_task(
+    model_config: dict[str, Any], *, trust: bool = False, source: str = "the checkpoint", way_out: str = WAY_OUT
+) -> Task:
+    """Return an untrained task built from plain values, with the default optimizer and schedule of its class.
+
+    Args:
+        model_config: ``class_path`` and ``init_args`` of a Task, and the same for each of its parts. Only classes of
+            the allow list are accepted; no module is imported for them.
+        trust: whether to accept any function or class.
+        source: name of the file in error messages.
+        way_out: advice in error messages.
+    """
+    load_plugins()
+    if not trust:
+        model_config = FileCheck(source, model_classes(), way_out).check(model_config, Task, "model_config")
+    return instantiate(Task, _without_training(model_config), "model_config", source)  # type: ignore[type-abstract]
+
+
 def _load(file: BinaryIO, path: str | Path) -> Any:
     failure = None
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        # a damaged file fails in as many ways as there are bytes in it
+        # A damaged file can raise almost any exception.
         failure = load_failure(error)
-    # not "from error", whose text advises to switch the protection off
+    # Not "from error": PyTorch's message advises to switch the protection off.
     raise UsageError(f"{path} is not a checkpoint this program can trust or read: {failure}")
 
 
 def _check_tensors(tree: Any, size: int, name: str) -> None:
-    """Refuse tensors that, copied, would take many times the bytes of their file: expanded ones, views, no storage.
+    """Refuse tensors that would take many times the size of their file once copied: expanded, views, meta device.
 
     Args:
-        tree: mappings, lists and tuples that keep the limits of ``check_tree``.
-        size: bytes of the file.
-        name: of the file.
+        tree: mappings, lists and tuples within the limits of ``check_tree``.
+        size: size of the file in bytes.
+        name: name of the file in error messages.
     """
     total = 0
     level = [tree]
@@ -90,63 +144,8 @@ def _check_tensors(tree: Any, size: int, name: str) -> None:
         )
 
 
-def load_task(path: str | Path, *, trust: bool = False) -> Task:
-    """Return the trained task of a checkpoint, in evaluation mode, on the CPU.
-
-    It is made for inference: its optimiser and schedule are the defaults of its class, not those it was trained with.
-
-    Args:
-        path: of the checkpoint.
-        trust: build whatever functions and classes the checkpoint names; only for one whose author you know.
-    """
-    return task_of(read_checkpoint(path), path, trust=trust)
-
-
-def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False) -> Task:
-    """Return the trained task of what ``read_checkpoint`` found at ``path``; see ``load_task``."""
-    model_config = checkpoint.get("model_config")
-    if not isinstance(model_config, dict):
-        raise UsageError(
-            f"{path} carries no model_config (it was not trained by `fna-lightning fit`); load it with its own class"
-        )
-    task = build_task(model_config, trust=trust, source=str(path))
-    try:
-        task.load_state_dict(checkpoint["state_dict"])
-    except (RuntimeError, TypeError, AttributeError) as error:
-        raise UsageError(f"the weights in {path} do not fit its model_config: {first_line(error)}") from error
-    task.model_config = model_config
-    return task.eval()
-
-
-def build_task(
-    model_config: dict[str, Any], *, trust: bool = False, source: str = "the checkpoint", way_out: str = WAY_OUT
-) -> Task:
-    """Return a new task made from plain values, with the default optimiser and schedule of its class.
-
-    Args:
-        model_config: ``class_path`` and ``init_args`` of a Task, and the same for each of its parts. Only listed
-            classes are accepted, and nothing is imported.
-        trust: accept any function or class.
-        source: what messages call the file the model_config comes from.
-        way_out: what they advise.
-    """
-    load_plugins()
-    if not trust:
-        model_config = FileCheck(source, model_classes(), way_out).check(model_config, Task, "model_config")
-    limit_jsonargparse()
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(Task, "task")
-    try:
-        described = parser.parse_object({"task": _untrained(model_config)})
-        task = parser.instantiate_classes(described).task
-    except Exception as error:
-        raise UsageError(f"{source}: the model_config cannot be built: {parser_message(str(error))}") from error
-    assert isinstance(task, Task)
-    return task
-
-
-def _untrained(model_config: dict[str, Any]) -> dict[str, Any]:
-    """Return a model_config without optimiser and schedule: where nothing is trained, they are not built."""
+def _without_training(model_config: dict[str, Any]) -> dict[str, Any]:
+    """Return a model_config without optimizer and schedule, which inference does not build."""
     arguments = model_config.get("init_args")
     if not isinstance(arguments, dict):
         return model_config

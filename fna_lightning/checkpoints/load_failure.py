@@ -1,23 +1,23 @@
-"""Why PyTorch did not load a file, without its advice to load the file by running what is in it."""
+"""Reasons why ``torch.load`` refused a file, without PyTorch's advice to disable the protection."""
 
 import re
 
 from fna_lightning.errors import first_line
 
-# sentences that tell how to lift the protection against code in a file
+# sentences that advise to disable the protection against code in a file
 _ADVICE = re.compile(
     r"weights_only\W{0,4}(?:=|set to|argument|to)\W{0,4}`?False|default value of the `weights_only`|safe_globals"
     r"|arbitrary code execution|trusted source|you trust|trust the source|This file can still be loaded"
     r"|Cannot use \W*weights_only|weights_only=True` (?:please|compatible)|documentation of torch\.load",
     re.IGNORECASE,
 )
-# where a sentence begins: after a mark, or with words that PyTorch appends to a message without one
+# beginning of a sentence: after a punctuation mark, or at words that PyTorch appends without one
 _SENTENCES = re.compile(
     r"(?<=[.!?:;,])\s+(?=[A-Z(`]|$)|\s+(?=In PyTorch \d|Please file an issue|Check the documentation)"
 )
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# the whole message of some kinds of file is about the argument of torch.load
-_KINDS = {
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+# file formats for which the whole message is about the argument of torch.load
+_FORMATS = {
     "TorchScript archives": "it is a TorchScript archive, which is a program",
     "legacy .tar format": "it is in PyTorch's legacy .tar format, which only an unrestricted pickle can read",
     "explicit pickle_module": "it needs an unrestricted pickle",
@@ -25,9 +25,9 @@ _KINDS = {
 
 
 def load_failure(error: BaseException) -> str:
-    """Return in one clause why ``torch.load`` refused a file."""
+    """Return a clause that says why ``torch.load`` refused a file."""
     text = _plain(str(error))
-    for words, meaning in _KINDS.items():
+    for words, meaning in _FORMATS.items():
         if words in text:
             return meaning
     match = re.search(r"WeightsUnpickler error: (.*)", text) or re.search(r"Weights only load failed\. (.*)", text)
@@ -38,10 +38,10 @@ def load_failure(error: BaseException) -> str:
 
 
 def without_advice(text: str) -> str:
-    """Return a message on one line without the sentences that advise to run what is in a file."""
+    """Return a message on one line, without the sentences that advise to disable the protection."""
     sentences = _SENTENCES.split(_plain(text))
     return " ".join(sentence for sentence in sentences if not _ADVICE.search(sentence)).strip()
 
 
 def _plain(text: str) -> str:
-    return " ".join(_COLOURS.sub("", text).split())
+    return " ".join(_COLORS.sub("", text).split())

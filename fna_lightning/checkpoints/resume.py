@@ -1,4 +1,4 @@
-"""Where a run can be taken up again, and what is different when it is."""
+"""Where a run resumes, and which settings have changed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,22 +7,23 @@ from typing import Any
 
 import yaml
 
+from fna_lightning.checkpoints.exact.state import STATE
 from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.errors import UsageError
 from fna_lightning.utils.limits import check_yaml
 
-# where a run is told to begin is no setting of it
+# arguments that are not settings of the run itself
 IGNORED = ("ckpt_path", "weights_only")
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where a run goes on.
+    """The point from which a run resumes.
 
     Args:
-        checkpoint: its last checkpoint; None if it stopped before the first one.
-        step: training steps done.
-        rows: rows of metrics.csv that belong to them.
+        checkpoint: last checkpoint; None if the run stopped before the first one.
+        step: number of training steps done.
+        rows: number of rows of metrics.csv that belong to those steps.
     """
 
     checkpoint: Path | None
@@ -31,20 +32,20 @@ class ResumePoint:
 
     @classmethod
     def of(cls, folder: Path) -> "ResumePoint":
-        """Return where the run in ``folder`` goes on."""
+        """Return the point from which the run in ``folder`` resumes."""
         require_run_folder(folder)
         last = folder / "checkpoints" / "last.ckpt"
         if not last.is_file():
             return cls(None)
-        found = read_checkpoint(last)
-        exact, step = found.get("exact"), found.get("global_step")
+        checkpoint = read_checkpoint(last)
+        exact, step = checkpoint.get(STATE), checkpoint.get("global_step")
         if not isinstance(exact, dict) or not isinstance(exact.get("rows"), int) or not isinstance(step, int):
-            raise UsageError(f"{last} does not say where training stood: it was not written by `fna-lightning fit`")
+            raise UsageError(f"{last} has no exact training state: it was not written by `fna-lightning fit`")
         return cls(last, step, exact["rows"])
 
 
 def require_run_folder(folder: Path) -> None:
-    """Refuse a folder that is not the folder of a run."""
+    """Raise an error if ``folder`` is not the folder of a run."""
     if not folder.is_dir():
         raise UsageError(
             f"there is no folder {str(folder)!r}: it was deleted, moved or never made; give the folder of a run, e.g. "
@@ -63,7 +64,7 @@ def changes(before: str, now: str) -> Iterator[str]:
     old, new = (dict(settings(yaml.safe_load(text) or {})) for text in (before, now))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name) and name not in IGNORED:
-            yield f"{name}: {_shown(old, name)} -> {_shown(new, name)}"
+            yield f"{name}: {_format(old, name)} -> {_format(new, name)}"
 
 
 def settings(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -75,5 +76,5 @@ def settings(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, tree
 
 
-def _shown(settings: dict[str, Any], name: str) -> str:
+def _format(settings: dict[str, Any], name: str) -> str:
     return repr(settings[name]) if name in settings else "(not set)"

@@ -1,8 +1,7 @@
-"""Go on exactly where a run stopped, by a signal, a kill, a full disk or its end.
+"""Resume a run from its last checkpoint, after a signal, a crash, a full disk or its end.
 
-The configuration is the run's own; settings given here replace its settings and are listed. Weights, optimiser,
-schedule, random numbers and the place in the data are those of the last checkpoint, and on a CPU the losses that
-follow are bit for bit those of a run that was never stopped.
+The run keeps its configuration; settings given here replace its own and are listed. Weights, optimizer, schedule,
+random numbers and the position in the data are restored from the last checkpoint. Resuming is bit-exact on CPU.
 
 Examples:
   fna-lightning resume runs/reviews_fna/version_0
@@ -24,18 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="build any function or class that config.yaml names; without it, only classes of fna-lightning, of "
         "installed plug-ins and some of PyTorch and Lightning",
     )
-    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="the folder of a run, with its config.yaml")
+    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="folder of a run, with its config.yaml")
     parser.add_argument("settings", nargs=argparse.REMAINDER, metavar="--SETTING VALUE", help="as for fit")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train on."""
+    """Continue the training."""
     from fna_lightning.checkpoints.resume import ResumePoint, require_run_folder
     from fna_lightning.commands.train import train
     from fna_lightning.training.run_folder import own_run_folder
 
     require_run_folder(args.run)
-    # the lock comes before anything is read: another process may be writing it
+    # Lock the folder before reading it: another process may be writing to it.
     with own_run_folder(args.run):
         point = ResumePoint.of(args.run)
         where = f"after step {point.step}" if point.checkpoint else "from its beginning, it has no checkpoint yet"

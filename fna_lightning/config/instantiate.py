@@ -1,19 +1,22 @@
-"""A task and its data from a configuration file, without a trainer or a run folder."""
+"""Building objects from configurations: a task and its data from a file, or one object from plain values."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning as L
 import yaml
 from jsonargparse import ArgumentParser
 
 from fna_lightning.config.messages import parser_message
+from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.config.run_config import as_text, checked_config, is_run_config
 from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
 from fna_lightning.utils.limits import limit_jsonargparse
+
+Instance = TypeVar("Instance")
 
 # arguments that a task takes from its data module, where it has them
 DATA_FACTS = ("vocab_size", "num_classes", "channels", "image_size", "source_vocab_size", "target_vocab_size")
@@ -31,6 +34,7 @@ class Built:
 
 def build(config: str, overrides: list[str] | None = None) -> Built:
     """Return what the configuration file ``config`` describes; ``overrides`` are ``key=value`` laid over it."""
+    register_builtins()
     limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed_everything", type=int | bool, default=0)
@@ -53,3 +57,30 @@ def build(config: str, overrides: list[str] | None = None) -> Built:
     made = parser.instantiate_classes(given)
     settings = yaml.safe_load(parser.dump(given))
     return Built(made.model, made.data, settings["data"], settings["trainer"])
+
+
+def instantiate(base: type[Instance], settings: dict[str, Any], section: str, source: str) -> Instance:
+    """Return an object of a subclass of ``base``, built from its ``class_path`` and ``init_args``.
+
+    This function builds every class that ``settings`` names. Check settings of unknown origin first, with
+    ``config.trust.FileCheck`` or ``config.run_config.checked_config``.
+
+    Args:
+        base: class that the object must be an instance of.
+        settings: ``class_path`` and ``init_args`` of the object, and the same for each of its parts.
+        section: name of the settings in error messages, e.g. "data".
+        source: name of the file they come from in error messages.
+
+    Raises:
+        UsageError: if the object cannot be built.
+    """
+    register_builtins()
+    limit_jsonargparse()
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(base, section)
+    try:
+        instance = parser.instantiate_classes(parser.parse_object({section: settings}))[section]
+    except Exception as error:
+        raise UsageError(f"{source}: the {section} cannot be built: {parser_message(str(error))}") from error
+    assert isinstance(instance, base)
+    return instance

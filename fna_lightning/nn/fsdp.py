@@ -30,3 +30,11 @@ def sharded(module: nn.Module) -> bool:
 def local_part(parameter: Tensor) -> Tensor:
     """Return the local shard of a parameter, or the whole parameter if it is not sharded."""
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def nonfinite_parameter(module: nn.Module) -> str | None:
+    """Return the name of the first parameter with infinite or NaN values in this process, or None."""
+    for name, parameter in module.named_parameters():
+        if not local_part(parameter).isfinite().all():
+            return name
+    return None

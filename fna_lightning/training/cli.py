@@ -26,6 +26,7 @@ from fna_lightning.config.run_config import TRUST_HELP
 from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
 from fna_lightning.training.csv_logger import MetricsCSVLogger
+from fna_lightning.training.dataloading import RunData
 from fna_lightning.training.fsdp import FullySharded
 from fna_lightning.training.parser import HelpFormatter, OneLineParser, TrustingParser
 from fna_lightning.training.process_tree import end_ranks
@@ -130,7 +131,7 @@ class TrainingCLI(LightningCLI):
             # a resumed run writes its configuration again
             save_config_kwargs={"overwrite": True},
             seed_everything_default=0,
-            # our data modules share out their batches themselves, each sample once; ShardData does it for others
+            # RunData shards the loaders of every data module so that each example is used once.
             trainer_defaults={"use_distributed_sampler": False},
             args=args,
         )
@@ -139,6 +140,7 @@ class TrainingCLI(LightningCLI):
         # Lightning's own method warns whenever arguments are passed in, as they always are here
         self.config = parser.parse_args(args)
 
+    # _parse_ckpt_path and _run_subcommand are private hooks of LightningCLI that subclasses override (Lightning 2.6).
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built; unlike Lightning's method, take no settings from it."""
         path = self.config[self.config.subcommand].get("ckpt_path")
@@ -153,6 +155,8 @@ class TrainingCLI(LightningCLI):
         super().instantiate_classes()
         if isinstance(self.model, Task):
             self.model.model_config = self._model_config()
+        if self.datamodule is not None:
+            self.datamodule = RunData(self.datamodule)
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         trainer = self._trainer(**kwargs)

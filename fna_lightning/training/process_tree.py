@@ -1,4 +1,4 @@
-"""The processes below this one."""
+"""Descendant processes."""
 
 import contextlib
 import multiprocessing
@@ -13,37 +13,37 @@ PATIENCE = 5.0
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that ``pid`` and its descendants have started; without /proc, those of multiprocessing."""
+    """Return the process ids of all descendants of ``pid``; without /proc, the children of multiprocessing."""
     children: dict[int, list[int]] = {}
     for entry in _processes():
-        # a process may end while it is looked at
+        # A process may end while it is read.
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # the name in parentheses may hold spaces and parentheses; then state and parent
+            # The name in parentheses may contain spaces and parentheses; the state and the parent follow it.
             fields = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
             children.setdefault(int(fields[1]), []).append(int(entry))
     if not children and pid == os.getpid():
         return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-    waiting, below = [pid], []
-    while waiting:
-        started = children.get(waiting.pop(), [])
-        below += started
-        waiting += started
-    return below
+    parents, result = [pid], []
+    while parents:
+        started = children.get(parents.pop(), [])
+        result += started
+        parents += started
+    return result
 
 
 def kill_descendants() -> None:
-    """Send SIGKILL to every process below this one."""
+    """Send SIGKILL to all descendants of this process."""
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
 def end_ranks(ranks: "list[subprocess.Popen[bytes]]", *, ask: bool) -> None:
-    """Wait until the other ranks of a stopped run have ended; end those that have not after ``PATIENCE`` seconds.
+    """Wait until the other ranks of a stopped run have ended; kill those that have not after ``PATIENCE`` seconds.
 
     Args:
-        ranks: the processes that the launcher has started.
-        ask: send SIGTERM first; otherwise they have agreed to stop already.
+        ranks: processes started by the launcher.
+        ask: whether to send SIGTERM first; False if they have already agreed to stop.
     """
     deadline = time.monotonic() + PATIENCE
     for rank in ranks if ask else []:

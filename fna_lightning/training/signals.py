@@ -1,4 +1,4 @@
-"""Stopping a process by signals: the first SIGINT or SIGTERM asks it to stop, the second one ends it at once."""
+"""Stopping a process by signals: the first SIGINT or SIGTERM requests a stop, the second one ends it at once."""
 
 import contextlib
 import os
@@ -10,23 +10,26 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
+from fna_lightning.checkpoints.exact.launcher import release_observed_processes
 from fna_lightning.training.process_tree import kill_descendants
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# seconds for cleaning up after a signal that arrives while there is nothing to save
+# seconds for cleanup after a signal that arrives when there is nothing to save
 GRACE = 10.0
 
-# no signal has this number
+# byte that ends the watcher thread; no signal has this number
 END_OF_WATCH = 0
 
 
 class StoppedError(BaseException):
-    """A process that a signal stops; not an ``Exception``, so that no handler of errors catches it on its way out.
+    """Raised when a signal stops a process.
+
+    It is a ``BaseException`` so that ``except Exception`` does not catch it.
 
     Args:
-        number: the signal.
-        message: what to tell the user.
+        number: number of the signal.
+        message: message for the user.
     """
 
     def __init__(self, number: int, message: str = "") -> None:
@@ -35,13 +38,13 @@ class StoppedError(BaseException):
 
 
 class Signals:
-    """What this process has received. Signals belong to the process, so there is one instance.
+    """Signals that this process has received. There is one instance per process.
 
     Attributes:
-        number: the first signal since the outermost ``stop_by_signal`` began; 0 if there was none.
+        number: number of the first signal since the outermost ``stop_by_signal`` began; 0 if there was none.
         deferred: whether the first signal is only recorded; otherwise it raises ``StoppedError`` in the main thread.
-        grace: seconds after a first signal that is not deferred until the process is ended; None waits for ever.
-        heard: whether this process has ever received one.
+        grace: seconds from a first signal that is not deferred to the end of the process; None means no limit.
+        heard: whether this process has ever received a signal.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,7 @@ class Signals:
         self._before: dict[int, object] = {}
 
     def enter(self) -> None:
-        """Handle the signals until the ``leave`` that belongs to this call."""
+        """Handle signals until the matching ``leave``."""
         self._depth += 1
         if self._depth == 1:
             self.number, self.deferred, self.grace = 0, False, None
@@ -63,7 +66,7 @@ class Signals:
             self.install()
 
     def leave(self) -> None:
-        """Give the signals back to whoever handled them before."""
+        """Restore the previous signal handlers."""
         self._depth -= 1
         if self._depth == 0:
             for number, handler in self._before.items():
@@ -74,16 +77,16 @@ class Signals:
                 self._watcher = None
 
     def install(self) -> None:
-        """Install the handler, also in place of one that was installed since."""
+        """Install the handler, replacing any handler installed in the meantime."""
         for number in SIGNALS:
-            # a shell starts background jobs with SIGINT ignored, and that must stay so
+            # Shells start background jobs with SIGINT ignored; keep that.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.heard = True
         if self.number:
-            # the watcher ends the process
+            # The watcher thread ends the process.
             return
         self.number = number
         if not self.deferred:
@@ -91,15 +94,15 @@ class Signals:
 
     @property
     def active(self) -> bool:
-        """Whether the signals are handled here."""
+        """Whether this object handles the signals."""
         return self._depth > 0
 
     def exit_code(self, code: int) -> int:
-        """Return the exit code of a command that would have ended with ``code``."""
+        """Return ``code``, or 128 + the number of the signal that was received."""
         return 128 + self.number if self.number else code
 
     def after_fork(self) -> None:
-        """Make a forked child independent: its signals are not its parent's, and it has no watcher."""
+        """Reset the copy in a forked child, which handles its own signals and has no watcher."""
         if self._watcher is not None:
             self._watcher.abandon()
             self._watcher = None
@@ -107,11 +110,11 @@ class Signals:
 
 
 class _Watcher:
-    """A thread that sees every signal at once, also while the main thread is blocked in C code.
+    """A thread that sees every signal immediately, even while the main thread is blocked in C code.
 
-    Python runs signal handlers between two bytecodes of the main thread: never, as long as that thread waits in a
-    collective operation for a process that does not answer. The C part of the handler, however, writes the number of
-    the signal to the wake-up descriptor immediately.
+    Python runs signal handlers between two bytecodes of the main thread, and so never while that thread waits in a
+    collective operation for a process that does not respond. The C part of the handler, however, writes the number of
+    the signal to the wake-up file descriptor immediately.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -137,21 +140,21 @@ class _Watcher:
                 if first:
                     end_at_once(number, f"second signal ({signal.Signals(number).name})")
                 first = number
-                expect_ranks_to_end()
+                release_observed_processes()
                 if not self._signals.deferred:
                     self._reader.settimeout(self._signals.grace)
 
     def close(self) -> None:
         """End the thread."""
         signal.set_wakeup_fd(self._previous)
-        # not by closing the writer: a child process may hold a copy of it
+        # Closing the writer would not end the thread: a child process may hold a copy of it.
         self._writer.send(bytes([END_OF_WATCH]))
         self._thread.join()
         self._writer.close()
         self._reader.close()
 
     def abandon(self) -> None:
-        """Close the copies that a forked child has of the sockets; the thread exists only in the parent."""
+        """Close the sockets in a forked child; the thread exists only in the parent."""
         signal.set_wakeup_fd(-1)
         self._writer.close()
         self._reader.close()
@@ -163,18 +166,18 @@ if hasattr(os, "register_at_fork"):
 
 
 class StopRequest:
-    """The signals as a training loop sees them: recorded from ``listen`` on, and obeyed where nothing is half done."""
+    """A stop request for a training loop, which reads ``number`` where it can stop with a complete checkpoint."""
 
     def __init__(self) -> None:
         self._entered = False
 
     @property
     def number(self) -> int:
-        """The first signal, 0 if there was none."""
+        """Number of the first signal; 0 if there was none."""
         return SIGNAL_STATE.number
 
     def listen(self) -> None:
-        """Record the first signal instead of raising; the second one ends the process."""
+        """Record the first signal instead of raising an error; the second one ends the process."""
         if threading.current_thread() is not threading.main_thread():
             return
         if not SIGNAL_STATE.active:
@@ -184,30 +187,30 @@ class StopRequest:
         self.reinstall()
 
     def reinstall(self) -> None:
-        """Replace the handler of Lightning, which broadcasts from inside the handler and may hang there."""
+        """Replace Lightning's handler, which broadcasts inside the handler and may hang there."""
         if SIGNAL_STATE.active and threading.current_thread() is threading.main_thread():
             SIGNAL_STATE.install()
 
     def close(self) -> None:
-        """Stop listening, if ``listen`` began it."""
+        """Restore the previous handlers if ``listen`` replaced them."""
         if self._entered:
             self._entered = False
             SIGNAL_STATE.leave()
 
     def agree(self, number: int) -> None:
-        """Take over a signal that another process of the run has received."""
+        """Act as if this process had received the signal of another process of the run."""
         SIGNAL_STATE.number = SIGNAL_STATE.number or number
-        expect_ranks_to_end()
+        release_observed_processes()
 
 
 @contextlib.contextmanager
 def stop_by_signal(grace: float | None = None) -> Iterator[Signals]:
-    """Let SIGINT and SIGTERM stop what is inside: the first raises ``StoppedError``, the second ends the process.
+    """Context manager in which the first SIGINT or SIGTERM raises ``StoppedError`` and the second ends the process.
 
-    Inside another one it changes ``grace`` only. Outside the main thread Python handles no signals and it does nothing.
+    A nested call only changes ``grace``. Outside the main thread, where Python handles no signals, it does nothing.
 
     Args:
-        grace: seconds from the first signal until the process is ended; None waits for ever.
+        grace: seconds from the first signal to the end of the process; None means no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Signals()
@@ -223,22 +226,11 @@ def stop_by_signal(grace: float | None = None) -> Iterator[Signals]:
 
 
 def end_at_once(number: int, reason: str) -> NoReturn:
-    """End this process and all that it has started, with 128 + the number of the signal; runs no cleanup."""
+    """End this process and its descendants without cleanup, with exit code 128 + the number of the signal."""
     try:
         kill_descendants()
-        # a pipe that nobody reads must not block the end
+        # A full pipe without a reader must not block the exit.
         if select.select([], [2], [], 0)[1]:
             os.write(2, f"fna-lightning: {reason}: ended at once; what was saved before is kept\n".encode())
     finally:
         os._exit(128 + number)
-
-
-def expect_ranks_to_end() -> None:
-    """Keep Lightning from killing this process because the other ranks end with an exit code that is not 0.
-
-    Its observer polls them every 5 seconds and sends SIGKILL, which would hide the exit code of this one.
-    """
-    for thread in threading.enumerate():
-        if thread.name == "child-process-observer":
-            # an observer without processes ends
-            vars(thread)["_child_processes"] = []

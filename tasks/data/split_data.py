@@ -1,4 +1,4 @@
-"""What every data set here shares: three splits, and a loader of each that gives a process its share."""
+"""Base class of data modules with the splits "train", "val" and "test"."""
 
 import os
 from abc import ABC, abstractmethod
@@ -8,18 +8,19 @@ from typing import Any, Generic, TypeVar
 import lightning as L
 from torch.utils.data import DataLoader, Dataset
 
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
+from fna_lightning.training.samplers import EpochBatchSampler
 
 Split = TypeVar("Split", bound=Dataset)
 
 
 class SplitData(L.LightningDataModule, ABC, Generic[Split]):
-    """A data set in the splits "train", "val" and "test"; predictions are made for the last.
+    """A data set with the splits "train", "val" and "test"; predictions are made for "test".
 
-    A subclass hands out its splits and says how their examples are grouped and joined to batches.
+    A subclass provides the splits, a batch sampler and a collate function. Each process of a run gets its share of
+    every batch.
 
     Args:
-        num_workers: processes that load batches beside the training one.
+        num_workers: number of worker processes of each loader.
     """
 
     def __init__(self, *, num_workers: int = 0) -> None:
@@ -31,12 +32,12 @@ class SplitData(L.LightningDataModule, ABC, Generic[Split]):
         """Return the split "train", "val" or "test"."""
 
     @abstractmethod
-    def _batches(self, examples: Split, **share: Any) -> LengthGroupedBatchSampler:
-        """Return the sampler of a split; ``share`` is what it must know of shuffling and of other processes."""
+    def _batches(self, examples: Split, **share: Any) -> EpochBatchSampler:
+        """Return the batch sampler of a split; ``share`` holds shuffle, seed, rank and world_size."""
 
     @abstractmethod
     def _join(self) -> Callable[[list[Any]], Any]:
-        """Return the function that joins examples to a batch; it travels to the processes that load."""
+        """Return the collate function; it must be picklable for worker processes."""
 
     def train_dataloader(self) -> DataLoader[Any]:
         return self._loader(self.split("train"), shuffle=True)
@@ -52,7 +53,7 @@ class SplitData(L.LightningDataModule, ABC, Generic[Split]):
 
     def _loader(self, examples: Split, *, shuffle: bool = False) -> DataLoader[Any]:
         rank, world_size = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-        # the seed of the run, as Lightning's own samplers take it
+        # Lightning's own samplers take the same seed.
         seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
         return DataLoader(
             examples,

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from fna_lightning.tasks.data.classification import ClassificationData
 from fna_lightning.tasks.image.codec import ImageCodec
 from fna_lightning.tasks.image.folder import read_folder
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
+from fna_lightning.training.samplers import LengthGroupedBatchSampler
 
 
 class ImageBatch(NamedTuple):

@@ -14,7 +14,7 @@ from fna_lightning.tasks.data.classification import ClassificationData
 from fna_lightning.tasks.data.padding import pad_tokens
 from fna_lightning.tasks.data.sequences import Sequences
 from fna_lightning.tasks.text.codec import TextCodec
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
+from fna_lightning.training.samplers import LengthGroupedBatchSampler
 
 
 class TextBatch(NamedTuple):

@@ -16,8 +16,7 @@ from fna_lightning.tasks.data.padding import pad_tokens
 from fna_lightning.tasks.data.sequences import Sequences
 from fna_lightning.tasks.data.split_data import SplitData
 from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
-from fna_lightning.training.length_batches import LengthGroupedBatchSampler
-from fna_lightning.training.token_batches import TokenBatchSampler
+from fna_lightning.training.samplers import LengthGroupedBatchSampler, TokenBatchSampler
 
 # token ids of a source and of a target, and the index of the pair in its split
 Pair = tuple[NDArray[np.integer], NDArray[np.integer], int]

@@ -30,7 +30,7 @@ def test_ratios_and_profile_add_up(tmp_path, capsys) -> None:
     assert ratio["same_batches"]
     for one in (ours, theirs):
         assert len(one["blocks"]) == 3
-        assert set(one["profile"]) == {"data", "forward", "backward", "optimiser", "lightning"}
+        assert set(one["profile"]) == {"data", "forward", "backward", "optimizer", "lightning"}
         assert all(seconds > 0 for seconds in one["profile"].values())
         assert one["epoch_seconds"] == pytest.approx(8 * one["step_seconds"])
     assert report["kernels"]["DotProduct()"] == "sdpa"

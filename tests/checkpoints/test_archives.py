@@ -1,4 +1,4 @@
-"""Checkpoints and exported weights whose bytes have changed, or that are made to exhaust whoever opens them."""
+"""Checkpoints and exported weights that are damaged, or crafted to exhaust memory or time when they are opened."""
 
 import io
 import json
@@ -23,7 +23,7 @@ from fna_lightning.errors import UsageError
 
 from helpers.tiny_runs import train_tiny
 
-# refusing a bomb takes milliseconds; a busy machine is given a hundred times as long
+# Refusing a crafted file takes milliseconds; the limit allows for a busy machine.
 AT_ONCE = 5.0
 
 
@@ -36,7 +36,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refusal(path: Path) -> str:
-    """Return why a checkpoint is refused, which must take no time."""
+    """Return the message with which a checkpoint is refused, which must be fast."""
     started = time.perf_counter()
     with pytest.raises(UsageError) as caught:
         read_checkpoint(path)
@@ -54,7 +54,7 @@ def archive(path: Path, records: dict[str, bytes], compression: int = zipfile.ZI
 
 
 def test_every_record_of_a_real_checkpoint_is_covered(checkpoint: Path, tmp_path: Path) -> None:
-    """One flipped byte in the middle of any record is noticed, and the record named."""
+    """One flipped byte in the middle of any record is detected and the error names the record."""
     content = checkpoint.read_bytes()
     with zipfile.ZipFile(checkpoint) as file:
         records = [(record.filename, record.header_offset, record.file_size) for record in file.infolist()]
@@ -67,7 +67,7 @@ def test_every_record_of_a_real_checkpoint_is_covered(checkpoint: Path, tmp_path
         assert f"is damaged: the bytes of its record {name!r} have changed" in refusal(bad)
 
 
-def test_flipped_weights_are_noticed_by_the_commands(
+def test_commands_refuse_a_checkpoint_with_flipped_bytes(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = torch.load(checkpoint, weights_only=True)["state_dict"]
@@ -86,7 +86,7 @@ def nested_lists(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (nested_lists(10**7), "bytes of instructions, which is the limit"),
         (b"\x80\x02)" + b"\x85" * 10**7 + b".", "bytes of instructions, which is the limit"),
@@ -94,29 +94,29 @@ def nested_lists(depth: int) -> bytes:
     ],
     ids=["lists", "tuples", "marks"],
 )
-def test_a_pickle_of_great_depth(content: bytes, words: str, tmp_path: Path) -> None:
-    assert words in refusal(archive(tmp_path / "deep.ckpt", {"data.pkl": content}))
+def test_a_pickle_with_too_many_opcodes_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    assert message in refusal(archive(tmp_path / "deep.ckpt", {"data.pkl": content}))
 
 
 def as_checkpoint(model_config: Any) -> dict[str, Any]:
     return {"state_dict": {}, "model_config": model_config}
 
 
-def test_a_pickle_of_some_depth(tmp_path: Path) -> None:
-    """Few enough instructions to be read, and still too deep for everything that follows."""
+def test_a_deeply_nested_pickle_is_refused(tmp_path: Path) -> None:
+    """It has few enough opcodes to be read, but is too deep for recursive code."""
     content = b"\x80\x02}(X\x0a\x00\x00\x00state_dict}X\x06\x00\x00\x00recipe" + nested_lists(5000)[2:-1] + b"u."
     archive(tmp_path / "deep.ckpt", {"data.pkl": content})
     assert "is nested more than 64 levels deep, which is the limit" in refusal(tmp_path / "deep.ckpt")
 
 
-def test_a_pickle_that_contains_itself(tmp_path: Path) -> None:
+def test_a_pickle_that_contains_itself_is_refused(tmp_path: Path) -> None:
     loop: list[Any] = []
     loop.append(loop)
     torch.save(as_checkpoint(loop), tmp_path / "loop.ckpt")
     assert "is nested more than 64 levels deep" in refusal(tmp_path / "loop.ckpt")
 
 
-def test_a_pickle_of_shared_lists(tmp_path: Path) -> None:
+def test_a_pickle_of_shared_lists_is_refused(tmp_path: Path) -> None:
     laughs: list[Any] = ["x"]
     for _ in range(30):
         laughs = [laughs] * 10
@@ -124,8 +124,8 @@ def test_a_pickle_of_shared_lists(tmp_path: Path) -> None:
     assert "expands to more than 5,000,000 values, which is the limit" in refusal(tmp_path / "laughs.ckpt")
 
 
-def test_a_zip_bomb(tmp_path: Path) -> None:
-    """100 kilobytes that torch.load would make 100 megabytes of; a factor of a thousand, as often as one likes."""
+def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
+    """torch.load would expand 100 kilobytes to 100 megabytes, a factor of a thousand."""
     buffer = io.BytesIO()
     torch.save(as_checkpoint(torch.zeros(25_000_000)), buffer)
     with zipfile.ZipFile(buffer) as whole:
@@ -135,8 +135,8 @@ def test_a_zip_bomb(tmp_path: Path) -> None:
     assert "is compressed" in refusal(bomb)
 
 
-def test_records_that_overlap(tmp_path: Path) -> None:
-    """A table of contents that names the same megabyte many times."""
+def test_overlapping_records_are_refused(tmp_path: Path) -> None:
+    """The table of contents names the same megabyte many times."""
     path = archive(
         tmp_path / "overlap.ckpt", {f"data/{number:04}": b"" for number in range(1000)} | {"big": b"x" * 10**6}
     )
@@ -150,7 +150,7 @@ def test_records_that_overlap(tmp_path: Path) -> None:
     big = entries.pop(b"archive/big")
     for name, entry in entries.items():
         if b"data/" in name:
-            # CRC, both sizes and the place of the data are those of the big record
+            # CRC, sizes and offset are those of the big record.
             content[entry + 16 : entry + 28] = content[big + 16 : big + 28]
             content[entry + 42 : entry + 46] = content[big + 42 : big + 46]
     path.write_bytes(content)
@@ -167,13 +167,13 @@ def test_records_that_overlap(tmp_path: Path) -> None:
         pytest.param(lambda content: b"\x00" * len(content), id="zeros"),
     ],
 )
-def test_what_is_no_whole_archive(change: Callable[[bytes], bytes], checkpoint: Path, tmp_path: Path) -> None:
+def test_an_incomplete_archive_is_refused(change: Callable[[bytes], bytes], checkpoint: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.ckpt"
     bad.write_bytes(change(checkpoint.read_bytes()))
     assert "is not a checkpoint this program can trust or read: it does not end as a zip archive" in refusal(bad)
 
 
-def test_tensors_far_larger_than_their_file(tmp_path: Path) -> None:
+def test_tensors_much_larger_than_their_file_are_refused(tmp_path: Path) -> None:
     for name, tensor in {
         "expanded": torch.zeros(1).expand(10**12),
         "without storage": torch.empty(10**12, device="meta"),
@@ -189,7 +189,7 @@ def test_a_large_checkpoint_is_checked_fast(tmp_path: Path) -> None:
     with (tmp_path / "large.ckpt").open("rb") as file:
         check_archive(file, "large.ckpt")
         assert file.tell() == 0
-    # a CRC-32 of 100 megabytes is a matter of 0.05 seconds
+    # A CRC-32 of 100 megabytes takes 0.05 seconds.
     assert time.process_time() - started < 2.0
 
 
@@ -214,10 +214,10 @@ def tar(folder: Path) -> Any:
     torch.load(folder / "x.tar", weights_only=True)
 
 
-FORMS = {
+FORMATS = {
     "a function": pickled(b"\x80\x02cbuiltins\nprint\n)R."),
     "a blocked module": pickled(b"\x80\x02cos\nsystem\n)R."),
-    "an unknown instruction": pickled(b"\x80\x02\x96."),
+    "an unknown opcode": pickled(b"\x80\x02\x96."),
     "a call of something else": pickled(b"\x80\x02]]R."),
     "an object of another class": pickled(b"\x80\x02]]b."),
     "an append to a dictionary": pickled(b"\x80\x02}]a."),
@@ -226,29 +226,29 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_form_of_pytorchs_advice_is_passed_on(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FORMATS)
+def test_pytorchs_advice_is_removed_from_messages(name: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"(?s).") as caught:
-        FORMS[form](tmp_path)
-    # PyTorch does advise it; only then is there something to keep back
+        FORMATS[name](tmp_path)
+    # The original message contains the advice, so there is something to remove.
     original = str(caught.value)
-    assert "weights_only" in original or form == "an unknown instruction"
+    assert "weights_only" in original or name == "an unknown opcode"
     for text in (load_failure(caught.value), without_advice(original)):
-        assert not any(words in text for words in ADVICE), text
+        assert not any(phrase in text for phrase in ADVICE), text
     assert load_failure(caught.value)
 
 
 ADVICE = ("weights_only", "safe_globals", "trusted source", "arbitrary code", "torch.load", "you trust")
 
 
-def test_advice_on_types_that_must_be_imported() -> None:
-    """In this process they are imported, so the message is put together as torch.load does."""
+def test_advice_on_types_that_must_be_imported_is_removed() -> None:
+    """These types are imported in this process, so the message is built as torch.load builds it."""
     message = "``torch.distributed.tensor`` must be imported to load DTensors"
     error = pickle.UnpicklingError(f"Weights only load failed. {message}\n {torch.serialization.UNSAFE_MESSAGE}\n")
     assert load_failure(error) == f"it is damaged or holds more than tensors and plain values ({message})"
 
 
-def test_advice_of_lightning_is_not_passed_on() -> None:
+def test_advice_of_lightning_is_removed() -> None:
     text = (
         "Defaulting to `weights_only=False` for remote checkpoint: x. If loading a checkpoint from an untrustted "
         "source, we recommend using `weights_only=True`."
@@ -258,17 +258,17 @@ def test_advice_of_lightning_is_not_passed_on() -> None:
     assert without_advice(kept) == kept
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_command_advises_it(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_command_prints_the_advice(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Exception, match=r"(?s)."):
-        FORMS[form](tmp_path)
+        FORMATS[name](tmp_path)
     (path,) = tmp_path.iterdir()
     bad = path.rename(tmp_path / "bad.ckpt")
     assert main(["classify", str(bad), "a text", "--debug"]) == 2
-    said = capsys.readouterr().err
-    # the traceback of --debug shows lines of our own code, and those name the argument
-    said = "\n".join(line for line in said.splitlines() if not line.startswith("    "))
-    assert not any(words in said for words in ADVICE), said
+    printed = capsys.readouterr().err
+    # The traceback of --debug shows lines of our own code that name the argument.
+    message = "\n".join(line for line in printed.splitlines() if not line.startswith("    "))
+    assert not any(phrase in message for phrase in ADVICE), message
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +285,7 @@ def load_published(folder: Path) -> Any:
     return PublishedModel.from_pretrained(folder)
 
 
-def test_flipped_bytes_in_exported_weights(published: Path, tmp_path: Path) -> None:
+def test_flipped_bytes_in_exported_weights_are_detected(published: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(published, folder)
     load_published(folder)
@@ -295,13 +295,13 @@ def test_flipped_bytes_in_exported_weights(published: Path, tmp_path: Path) -> N
     with pytest.raises(UsageError, match=r"model\.safetensors is damaged: its SHA-256 is not the one in config\.json"):
         load_published(folder)
     config = json.loads((folder / "config.json").read_text())
-    # a folder of an earlier version has no digest, and still loads
+    # A folder without a digest loads without the check.
     config.pop("weights_sha256")
     (folder / "config.json").write_text(json.dumps(config))
     load_published(folder)
 
 
-def test_a_header_bomb_in_exported_weights(published: Path, tmp_path: Path) -> None:
+def test_a_huge_header_in_exported_weights_is_refused(published: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(published, folder)
     entries = ",".join(f'"{number}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for number in range(600_000))
@@ -315,7 +315,7 @@ def test_a_header_bomb_in_exported_weights(published: Path, tmp_path: Path) -> N
     assert time.perf_counter() - started < AT_ONCE
 
 
-def test_nested_brackets_in_an_exported_configuration(published: Path, tmp_path: Path) -> None:
+def test_deep_nesting_in_an_exported_configuration_is_refused(published: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(published, folder)
     for content in (

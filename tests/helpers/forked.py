@@ -1,4 +1,4 @@
-"""Child processes that have everything imported already, and how they end."""
+"""Forked child processes, which start fast because all modules are already imported."""
 
 import os
 import signal
@@ -20,15 +20,15 @@ def start(work: Callable[[], int], log: Path) -> int:
         return child
     code = 99
     try:
-        # a group of its own, so that nothing that it starts is missed at the end
+        # A new process group, so that all processes it starts can be found.
         os.setpgid(0, 0)
-        # what a signal does before and after a command: it ends the process
+        # Before and after a command, a signal ends the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with log.open("a") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        # a test runner may have put other streams in place of these
+        # A test runner may have replaced these streams.
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         code = work()
     except BaseException:

@@ -1,4 +1,4 @@
-"""Runs that are stopped at chosen moments and resumed, beside one that never was."""
+"""Runs that are interrupted at chosen moments and resumed, to compare with an uninterrupted run."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from fna_lightning.cli import main
 from fna_lightning.task import Task
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
-# every task's embedded data, small: a new task joins by one line
+# small settings for the embedded data of every task; add a line for a new task
 TASKS = {
     "text": [
         *("--config", "reviews_fna.yaml", "--data.train_size=100", "--data.eval_size=30", "--data.longest=40"),
@@ -45,7 +45,7 @@ COMMON = [
 
 
 class PowerCutError(BaseException):
-    """Ends a run with no chance to save anything."""
+    """Ends a run without a chance to save."""
 
 
 def fit(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
@@ -56,9 +56,9 @@ def fit(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> 
 
 
 def interrupt(
-    monkeypatch: pytest.MonkeyPatch, hook: str, call: int, how: signal.Signals | None, owner: type = Task
+    monkeypatch: pytest.MonkeyPatch, hook: str, call: int, number: signal.Signals | None, owner: type = Task
 ) -> None:
-    """Let the ``call``-th call of a method send this process a signal, or end it with no chance to save anything."""
+    """Make the ``call``-th call of a method send this process a signal; None raises ``PowerCutError`` instead."""
     original = getattr(owner, hook)
     calls = 0
 
@@ -67,9 +67,9 @@ def interrupt(
         sanity_checking = isinstance(self, Task) and self.trainer.sanity_checking
         calls += not sanity_checking
         if calls == call and not sanity_checking:
-            if how is None:
+            if number is None:
                 raise PowerCutError
-            os.kill(os.getpid(), how)
+            os.kill(os.getpid(), number)
         return original(self, *args)
 
     monkeypatch.setattr(owner, hook, step)
@@ -81,22 +81,22 @@ def checkpoint(folder: Path, name: str = "last") -> dict[str, Any]:
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """Return what results.json says of the training, without the times."""
+    """Return the training section of results.json without the times."""
     fit = json.loads((folder / "results.json").read_text())["fit"]
     return {key: value for key, value in fit.items() if key not in ("seconds", "cpu_seconds")}
 
 
-def assert_same_run(one: Path, other: Path) -> None:
-    """Two runs have the same logged numbers, results, weights, optimiser states and schedules, bit for bit."""
-    assert (one / "metrics.csv").read_text() == (other / "metrics.csv").read_text()
-    assert results(one) == results(other)
-    first, second = checkpoint(one), checkpoint(other)
+def assert_same_run(expected: Path, actual: Path) -> None:
+    """Check that two runs have bit-identical logged numbers, results, weights, optimizer states and schedules."""
+    assert (expected / "metrics.csv").read_text() == (actual / "metrics.csv").read_text()
+    assert results(expected) == results(actual)
+    first, second = checkpoint(expected), checkpoint(actual)
     for part in ("state_dict", "optimizer_states", "lr_schedulers"):
         leaves = [torch.utils._pytree.tree_flatten(state[part]) for state in (first, second)]
         assert leaves[0][1] == leaves[1][1]
         for a, b in zip(leaves[0][0], leaves[1][0], strict=True):
             assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, part
     for name in ("best", "last"):
-        first, second = checkpoint(one, name), checkpoint(other, name)
+        first, second = checkpoint(expected, name), checkpoint(actual, name)
         assert first["global_step"] == second["global_step"]
         assert first["epoch"] == second["epoch"]

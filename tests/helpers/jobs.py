@@ -1,15 +1,15 @@
-"""A job for other processes, which find it by its name."""
+"""A job for worker processes, which import it by its name."""
 
 import os
 import signal
 
 
-def job(kind: str) -> str | None:
-    """Do one of the things a job may do."""
-    if kind == "raise":
+def job(action: str) -> str | None:
+    """Raise an error, kill or exit the process, or return its id ("where")."""
+    if action == "raise":
         raise ValueError("a mistake")
-    if kind == "die":
+    if action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if kind == "leave":
+    if action == "leave":
         os._exit(3)
-    return str(os.getpid()) if kind == "where" else None
+    return str(os.getpid()) if action == "where" else None

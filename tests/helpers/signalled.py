@@ -2,7 +2,7 @@
 
     python signalled.py training_step 3 15 fit --config reviews_fna.yaml
 
-The third call of ``training_step`` sends signal 15; call 0 never comes.
+The third call of ``training_step`` sends signal 15. With 0 instead of 3, no signal is sent.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What goes wrong outside: disks, power, worker processes, numbers. One sentence, and the last good file stays."""
+"""Faults of disks, power, worker processes and numbers: the error is one sentence and the last good file stays."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from fna_lightning.config.messages import explain
 from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
-from fna_lightning.utils import files as atomic_file
+from fna_lightning.utils import files
 from fna_lightning.utils.files import atomic_write
 
 from helpers.interrupted import COMMON, TASKS, fit, interrupt
@@ -26,7 +26,7 @@ RUN = [*TASKS["text"], *COMMON]
 
 
 def at_step(monkeypatch: pytest.MonkeyPatch, call: int, action: Any, *, after: bool = False) -> None:
-    """Do something to the task in its ``call``-th training step, before or after the loss is computed."""
+    """Call ``action(task)`` in the ``call``-th training step, before or after the loss is computed."""
     original, calls = Task.training_step, []
 
     def step(self: Task, *args: Any) -> Any:
@@ -41,10 +41,11 @@ def at_step(monkeypatch: pytest.MonkeyPatch, call: int, action: Any, *, after: b
     monkeypatch.setattr(Task, "training_step", step)
 
 
-def complaint(capsys: pytest.CaptureFixture[str]) -> str:
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if line.startswith("fna-lightning: error:")]
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the error message that was printed, which must be one line without a traceback."""
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("fna-lightning: error:")]
     return line
 
 
@@ -56,13 +57,13 @@ def test_a_full_disk_keeps_the_last_good_file(
     last = folder / "checkpoints/last.ckpt"
 
     def fill_the_disk(task: Task) -> None:
-        # whatever is written to a new file meets a full disk
-        monkeypatch.setattr(atomic_file, "open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+        # Every write to a new file fails because the disk is full.
+        monkeypatch.setattr(files, "open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
 
     at_step(monkeypatch, 15, fill_the_disk)
     assert fit(folder, monkeypatch, RUN) == 2
     assert f"cannot write {last}: the disk is full; free some space and run again (the one written before is kept)" in (
-        complaint(capsys)
+        error_line(capsys)
     )
     assert read_checkpoint(last)["global_step"] == 10
 
@@ -75,34 +76,34 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_runs_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # a file in its place refuses everybody, root too
+    # A file with the name of the folder stops all users, including root.
     (tmp_path / "runs").write_text("")
     assert main(["fit", *RUN, f"--trainer.default_root_dir={tmp_path / 'runs'}"]) == 2
-    said = complaint(capsys)
-    assert f"cannot write {tmp_path / 'runs/reviews_fna'}: Not a directory; see what is wrong there" in said
-    assert "--trainer.default_root_dir names another folder" in said
+    message = error_line(capsys)
+    assert f"cannot write {tmp_path / 'runs/reviews_fna'}: Not a directory; see what is wrong there" in message
+    assert "--trainer.default_root_dir names another folder" in message
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [("EROFS", "the folder is read-only"), ("EDQUOT", "quota"), ("EIO", "reports an error")]
+    ("name", "message"), [("EROFS", "the folder is read-only"), ("EDQUOT", "quota"), ("EIO", "reports an error")]
 )
-def test_other_disks_that_refuse(number: str, words: str, tmp_path: Path) -> None:
+def test_other_disk_errors(name: str, message: str, tmp_path: Path) -> None:
     import errno
 
     path = tmp_path / "last.ckpt"
     path.write_text("good")
 
     def write(file: object) -> None:
-        raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
-    with pytest.raises(UsageError, match=f"{words}.*the one written before is kept"):
+    with pytest.raises(UsageError, match=f"{message}.*the one written before is kept"):
         atomic_write(path, write)
     assert path.read_text() == "good"
-    assert [one.name for one in tmp_path.iterdir()] == ["last.ckpt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
 
 
-def test_a_file_is_never_seen_half_written(tmp_path: Path) -> None:
-    """Looked at while it is written again and again, and after its writer is killed."""
+def test_a_file_is_never_partly_written(tmp_path: Path) -> None:
+    """Read it while it is written again and again, and after its writer is killed."""
     path = tmp_path / "file"
     code = (
         "import sys, pathlib; from fna_lightning.utils.files import atomic_write\n"
@@ -113,42 +114,43 @@ def test_a_file_is_never_seen_half_written(tmp_path: Path) -> None:
     deadline = time.monotonic() + 300
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    seen = {_whole(path.read_bytes()) for _ in range(100)}
-    while len(seen) == 1 and time.monotonic() < deadline:
-        # a writer on a busy machine may not have had its turn yet
-        seen.add(_whole(path.read_bytes()))
+    versions = {_version(path.read_bytes()) for _ in range(100)}
+    while len(versions) == 1 and time.monotonic() < deadline:
+        # On a busy machine the writer may not have written a second version yet.
+        versions.add(_version(path.read_bytes()))
     writer.kill()
     writer.wait()
-    assert len(seen) > 1
-    assert _whole(path.read_bytes()) in range(256)
+    assert len(versions) > 1
+    assert _version(path.read_bytes()) in range(256)
 
 
-def _whole(found: bytes) -> int:
-    assert found == found[:1] * 2_000_000
-    return found[0]
+def _version(content: bytes) -> int:
+    """Return the byte that fills a complete file."""
+    assert content == content[:1] * 2_000_000
+    return content[0]
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run/version_0"
-    seen: dict[str, torch.Tensor] = {}
+    spoiled: dict[str, torch.Tensor] = {}
 
     def spoil(task: Any) -> None:
         self_attn = task.encoder.layers[0].self_attn
         with torch.no_grad():
-            # head 2 of 4, 4 coordinates each: finite, but its values are not
+            # Head 2 of 4, with 4 coordinates each: the weights are finite, but the values overflow.
             self_attn.value.weight[8:12] = 3e38
-        seen.update({name: parameter.detach().clone() for name, parameter in task.named_parameters()})
-        seen["task"] = task
+        spoiled.update({name: parameter.detach().clone() for name, parameter in task.named_parameters()})
+        spoiled["task"] = task
 
     at_step(monkeypatch, 15, spoil)
     assert fit(folder, monkeypatch, RUN) == 2
-    said = complaint(capsys)
-    assert "at step 14 (epoch 1), so training stops before the weights change" in said
-    assert "it begins in the attention layer encoder.layers.0.self_attn, head 2;" in said
-    task: Any = seen.pop("task")
-    assert all(torch.equal(parameter, seen[name]) for name, parameter in task.named_parameters())
+    message = error_line(capsys)
+    assert "at step 14 (epoch 1), so training stops before the weights change" in message
+    assert "it begins in the attention layer encoder.layers.0.self_attn, head 2;" in message
+    task: Any = spoiled.pop("task")
+    assert all(torch.equal(parameter, spoiled[name]) for name, parameter in task.named_parameters())
     assert read_checkpoint(folder / "checkpoints/last.ckpt")["global_step"] == 10
 
 
@@ -162,13 +164,13 @@ def test_weights_that_are_not_finite_are_never_saved(
         os.kill(os.getpid(), signal.SIGTERM)
 
     at_step(monkeypatch, 15, spoil, after=True)
-    # the signal decides the exit code, the sentence is that of the error
+    # The signal decides the exit code; the message is that of the error.
     assert fit(folder, monkeypatch, RUN) == 143
-    assert "holds numbers that are not finite after step 15, so it is not saved" in complaint(capsys)
+    assert "holds numbers that are not finite after step 15, so it is not saved" in error_line(capsys)
     assert read_checkpoint(folder / "checkpoints/last.ckpt")["global_step"] == 10
 
 
-# kills the processes that load its data in its third step
+# kills the workers of its data loader in the third step
 DEAD_WORKER = """
 import multiprocessing, os, signal, sys
 from fna_lightning.cli import main
@@ -189,8 +191,8 @@ sys.exit(main(["fit", *sys.argv[1:]]))
 
 
 def test_a_dead_worker_ends_the_run(tmp_path: Path) -> None:
-    """In a process of its own: PyTorch raises from the signal handler, wherever the interpreter happens to be."""
-    # more batches than the worker has made already
+    """In a separate process, because PyTorch raises the error in a signal handler, at any point of the program."""
+    # There are more batches than the worker has already prepared.
     arguments = [*RUN, "--data.num_workers=1", "--data.batch_size=2"]
     ended = subprocess.run(
         [sys.executable, "-c", DEAD_WORKER, *arguments],
@@ -202,18 +204,18 @@ def test_a_dead_worker_ends_the_run(tmp_path: Path) -> None:
     )
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
-    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("fna-lightning: error:")]
-    assert "a process that loads data has died" in said
-    assert "resume" in said
+    (message,) = [line for line in ended.stderr.splitlines() if line.startswith("fna-lightning: error:")]
+    assert "a process that loads data has died" in message
+    assert "resume" in message
 
 
-def test_the_folder_of_a_run_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_do_not_accumulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run/version_0"
     arguments = [*RUN, "--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.minutes=1e-6"]
     with monkeypatch.context() as patch:
         interrupt(patch, "training_step", 17, signal.SIGTERM)
         assert fit(folder, monkeypatch, arguments) == 143
-    # written after every step, and still one file
+    # It was written after every step, but there is one file.
     assert read_checkpoint(folder / "checkpoints/last.ckpt")["global_step"] == 17
     assert {path.name for path in (folder / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
@@ -234,19 +236,19 @@ def test_the_folder_of_a_run_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
         (KeyError(), "KeyError"),
     ],
 )
-def test_errors_of_libraries_in_words(error: Exception, words: str) -> None:
+def test_errors_of_libraries_are_explained(error: Exception, words: str) -> None:
     assert words in explain(error)
 
 
-def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_gpu_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     assert main(["fit", "--config", "reviews_fna.yaml", "--trainer.accelerator=gpu"]) == 2
-    assert "there is no GPU that PyTorch can use here; leave --trainer.accelerator out" in complaint(capsys)
+    assert "there is no GPU that PyTorch can use here; leave --trainer.accelerator out" in error_line(capsys)
 
 
 def test_lightnings_own_fsdp_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     assert main(["fit", "--config", "reviews_fna.yaml", "--trainer.strategy=fsdp", "--trainer.devices=2"]) == 2
-    assert "fsdp is Lightning's and needs a GPU; fsdp2 shards parameters with GPUs and without" in complaint(capsys)
+    assert "fsdp is Lightning's and needs a GPU; fsdp2 shards parameters with GPUs and without" in error_line(capsys)

@@ -1,4 +1,4 @@
-"""Several processes are one: the same losses, the same test scores, every example once; one that dies ends all."""
+"""Several processes train and test like one process: same losses, same scores, every example once."""
 
 import csv
 import json
@@ -14,23 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.errors import UsageError
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
-from fna_lightning.training.sharding import share
 
-# the embedded data of every task; the last batch is shared unequally
+# the embedded data of every task; the processes get different numbers of examples of the last batch
 TASKS = {
     "text": [
         *("--config", "reviews_dp.yaml", "--data.train_size=91", "--data.eval_size=33", "--data.longest=40"),
         *("--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
     ],
-    # plain patches: the batch norm of the convolutional tokeniser sees the images of its own process only
+    # plain patches, because the batch norm of the convolutional tokenizer uses the images of its own process only
     "images": [
         *("--config", "digits_dp.yaml", "--model.vit.tokens=Patches", "--model.vit.tokens.patch=2"),
         *("--model.vit.encoder.dim=16", "--model.vit.encoder.ffn_dim=16"),
@@ -40,7 +35,8 @@ TASKS = {
         *("--model.network.encoder.dim=16", "--model.network.encoder.ffn_dim=16", "--model.network.encoder.depth=1"),
     ],
 }
-# (setting, a batch of one process, of each of two, steps of two epochs); pairs of any length up to 16 share evenly
+# setting, batch size of one process, batch size of each of two, steps of two epochs; 1441440 tokens are divisible by
+# all pair lengths up to 16
 BATCHES = {
     "text": ("batch_size", 12, 6, 16),
     "images": ("batch_size", 322, 161, 10),
@@ -58,9 +54,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def losses(folder: Path) -> list[float]:
@@ -69,7 +65,7 @@ def losses(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hosts_train_and_test_like_one_process(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = [*TASKS[task], *COMMON]
     setting, whole, share, steps = BATCHES[task]
     port = free_port()
@@ -89,27 +85,27 @@ def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch:
         )
         for number in range(2)
     ]
-    # while the hosts start
-    one = tmp_path / "one/version_0"
-    one.mkdir(parents=True)
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(one))
+    # The run of one process trains while the hosts start.
+    single = tmp_path / "one/version_0"
+    single.mkdir(parents=True)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(single))
     assert main(["fit", *arguments, f"--data.{setting}={whole}"]) == 0
-    best = one / "checkpoints/best.ckpt"
-    assert main(["test", f"--config={one / 'config.yaml'}", f"--ckpt_path={best}"]) == 0
-    tested = json.loads((one / "results.json").read_text())
+    best = single / "checkpoints/best.ckpt"
+    assert main(["test", f"--config={single / 'config.yaml'}", f"--ckpt_path={best}"]) == 0
+    tested = json.loads((single / "results.json").read_text())
 
-    said = [host.communicate(timeout=500)[0] for host in hosts]
-    assert [host.returncode for host in hosts] == [0, 0], "\n".join(said)
+    outputs = [host.communicate(timeout=500)[0] for host in hosts]
+    assert [host.returncode for host in hosts] == [0, 0], "\n".join(outputs)
     (two,) = tmp_path.glob("two/*/version_*")
     assert json.loads((two / "results.json").read_text())["fit"]["step_size"] == {
         **tested["fit"]["step_size"],
         "batch_size": share if setting == "batch_size" else None,
         "processes": 2,
     }
-    assert len(losses(one)) == steps
-    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
+    assert len(losses(single)) == steps
+    np.testing.assert_allclose(losses(two), losses(single), rtol=0, atol=1e-5)
 
-    # the same checkpoint tested by two processes of one host; a sample twice or missing would change the score
+    # Two processes of one host test the same checkpoint; a repeated or missing example would change the score.
     (two / "checkpoints/best.ckpt").write_bytes(best.read_bytes())
     more = ["--trainer.devices=2", "--trainer.strategy=ddp", f"--ckpt_path={two / 'checkpoints/best.ckpt'}"]
     config = f"--config={two / 'config.yaml'}"
@@ -122,7 +118,7 @@ def test_two_hosts_train_and_test_as_one(task: str, tmp_path: Path, monkeypatch:
 
 
 def run_ranks(count: int, folder: Path, stop_in: str, stop_at: int, arguments: list[str]) -> list[int]:
-    """Run a command in ``count`` processes of one run; the first sends itself SIGTERM at a call of a step."""
+    """Run a command in ``count`` ranks and return their exit codes; rank 0 sends itself SIGTERM at a call of a step."""
     port, driver = str(free_port()), str(Path(__file__).parents[1] / "helpers/signalled.py")
     ranks = []
     for rank in range(count):
@@ -142,8 +138,8 @@ def run_ranks(count: int, folder: Path, stop_in: str, stop_at: int, arguments: l
     return [rank.returncode for rank in ranks]
 
 
-def test_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 -> 1 -> 2 processes, with the same examples in a step: losses and metrics are those of one process."""
+def test_resuming_with_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 -> 1 -> 2 processes with the same effective batch size: losses and metrics are those of one process."""
     settings = [*TASKS["text"], *COMMON, "--trainer.callbacks=[]", "--trainer.accumulate_grad_batches=2"]
     whole, parts = tmp_path / "whole/version_0", tmp_path / "parts/version_0"
     for folder in (whole, parts):
@@ -152,7 +148,7 @@ def test_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["fit", *settings, "--data.batch_size=12"]) == 0
     two = ["--data.batch_size=6", "--trainer.devices=2", "--trainer.strategy=ddp"]
     stopped = 128 + signal.SIGTERM
-    # in the fourth of eight steps, while gradients are accumulated, then in a validation, then to the end
+    # Stopped in the third batch, while gradients are accumulated, then in a validation; then trained to the end.
     assert run_ranks(2, parts, "training_step", 3, ["fit", *settings, *two]) == [stopped, stopped]
     one = ["--data.batch_size=12", "--trainer.devices=1", "--trainer.strategy=auto"]
     assert run_ranks(1, parts, "validation_step", 1, ["resume", str(parts), *one]) == [stopped]
@@ -164,7 +160,7 @@ def test_another_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert measured["metrics"][name] == pytest.approx(value, abs=1e-5), name
 
 
-# with orthogonal maps: a parametrisation whose parameter is a shard
+# orthogonal projections are a parametrization whose parameter is sharded
 SHARDED = {
     "text": ["--model.encoder.projection=OrthogonalProjection", "--model.encoder.depth=2"],
     # No schedule, because it depends on the number of epochs.
@@ -178,41 +174,45 @@ SHARDED = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_shards_train_and_resume_as_one(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_parameters_train_and_resume_like_one_process(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     setting, whole, share, steps = BATCHES[task]
     arguments = [*TASKS[task], *SHARDED[task], *COMMON]
     command = [*CLI, "fit", *arguments, f"--data.{setting}={share}", "--trainer.max_epochs=1"]
     command += ["--trainer.devices=2", "--trainer.strategy=fsdp2", f"--trainer.default_root_dir={tmp_path / 'two'}"]
     first = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    # meanwhile
-    one = tmp_path / "one/version_0"
-    one.mkdir(parents=True)
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(one))
+    # The run of one process trains at the same time.
+    single = tmp_path / "one/version_0"
+    single.mkdir(parents=True)
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(single))
     assert main(["fit", *arguments, f"--data.{setting}={whole}"]) == 0
-    said = first.communicate(timeout=500)[0]
-    assert first.returncode == 0, said
+    output = first.communicate(timeout=500)[0]
+    assert first.returncode == 0, output
 
-    # weights and optimiser go through one whole file, which one process can read as well
+    # Weights and optimizer are saved unsharded in one file, which one process can read as well.
     (two,) = tmp_path.glob("two/*/version_*")
     command = [*CLI, "resume", str(two), "--trainer.max_epochs=2"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     assert len(losses(two)) == steps
-    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
-    # the optimisers are the same thing in the same form
-    ours, theirs = (_numbers(read_checkpoint(run / "checkpoints/last.ckpt")["optimizer_states"]) for run in (two, one))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.allclose(ours[place], theirs[place], rtol=0, atol=1e-4) for place in ours)
+    np.testing.assert_allclose(losses(two), losses(single), rtol=0, atol=1e-5)
+    # The optimizer states have the same layout and values.
+    sharded, expected = (
+        _numbers(read_checkpoint(run / "checkpoints/last.ckpt")["optimizer_states"]) for run in (two, single)
+    )
+    assert sharded.keys() == expected.keys()
+    assert all(torch.allclose(sharded[path], expected[path], rtol=0, atol=1e-4) for path in sharded)
     load_task(two / "checkpoints/last.ckpt")
 
 
 def _numbers(tree: Any) -> dict[str, torch.Tensor]:
-    """Every number of nested lists and dictionaries, by its place."""
+    """Return every number of nested lists and dictionaries by its path."""
     leaves = torch.utils._pytree.tree_leaves_with_path(tree)
     return {
-        torch.utils._pytree.keystr(place): torch.as_tensor(one, dtype=torch.float64)
-        for place, one in leaves
-        if isinstance(one, torch.Tensor | float | int)
+        torch.utils._pytree.keystr(path): torch.as_tensor(leaf, dtype=torch.float64)
+        for path, leaf in leaves
+        if isinstance(leaf, torch.Tensor | float | int)
     }
 
 
@@ -228,59 +228,9 @@ def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
             time.sleep(0.2)
         (other,) = map(int, Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split())
         os.kill(other, signal.SIGKILL)
-        said, _ = run.communicate(timeout=60)
+        output, _ = run.communicate(timeout=60)
     finally:
         run.kill()
     assert run.returncode not in (0, None)
-    assert "another process of this run has ended or cannot be reached" in said
-    assert "Traceback" not in said
-
-
-@given(
-    count=st.integers(0, 200),
-    batch_size=st.integers(1, 16),
-    world=st.integers(2, 5),
-    shuffle=st.booleans(),
-    drop_last=st.booleans(),
-)
-def test_a_plain_loader_is_shared(count: int, batch_size: int, world: int, shuffle: bool, drop_last: bool) -> None:
-    data = TensorDataset(torch.arange(count))
-    if count < world:
-        return
-    loaders = [
-        share(
-            DataLoader(data, batch_size, shuffle=shuffle, drop_last=drop_last),
-            "it",
-            seed=3,
-            rank=rank,
-            world_size=world,
-        )
-        for rank in range(world)
-    ]
-    batches = [[batch[0].tolist() for batch in loader] for loader in loaders]
-    assert [len(loader) for loader in loaders] == [len(mine) for mine in batches]
-    seen = [index for mine in batches for batch in mine for index in batch]
-    assert len(set(seen)) == len(seen)
-    if not shuffle and not drop_last:
-        assert sorted(seen) == list(range(count))
-    if shuffle:
-        assert len({len(mine) for mine in batches}) == 1
-        assert count - len(seen) < (batch_size * world if drop_last else world)
-
-
-class Endless(IterableDataset):
-    def __iter__(self) -> object:
-        return iter(range(5))
-
-
-@pytest.mark.parametrize(
-    ("loader", "words"),
-    [
-        (DataLoader(Endless()), "an IterableDataset cannot be shared from outside"),
-        (DataLoader(range(9), sampler=WeightedRandomSampler([1.0] * 9, 9)), "its sampler cannot be shared"),
-        (DataLoader(range(1)), "has 1 examples for 2 processes"),
-    ],
-)
-def test_what_cannot_be_shared(loader: DataLoader, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        share(loader, "MyData.train_dataloader", seed=0, rank=0, world_size=2)
+    assert "another process of this run has ended or cannot be reached" in output
+    assert "Traceback" not in output

@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed is the run that never was: every logged number and every weight, bit for bit."""
+"""Resuming is bit-exact on CPU: every logged number and every weight equals that of an uninterrupted run."""
 
 import json
 import signal
@@ -19,7 +19,8 @@ from helpers.interrupted import COMMON, TASKS, PowerCutError, assert_same_run, c
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
-# about ten batches an epoch: the step at which each process in turn is stopped, and how; None is a power cut
+# Each process in turn is stopped at a call of a hook, by a signal or, for None, by a power cut. An epoch has about ten
+# batches.
 STOPS = {
     "in the middle of an epoch": [("training_step", 4, TERM), ("training_step", 3, INT)],
     "in its first and last step": [("training_step", 1, TERM), ("training_step", 9, INT), ("training_step", 1, INT)],
@@ -31,22 +32,22 @@ STOPS = {
 def stop_and_resume(
     folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], stops: list[tuple[str, int, object]]
 ) -> None:
-    """Train to the end, stopped on the way as ``stops`` says."""
-    for number, (hook, call, how) in enumerate(stops):
+    """Train to the end, with the interruptions ``stops`` on the way."""
+    for leg, (hook, call, number) in enumerate(stops):
         with monkeypatch.context() as patch:
-            interrupt(patch, hook, call, how)
-            start = (lambda: main(["resume", str(folder)])) if number else (lambda: fit(folder, patch, arguments))
-            if how is None:
+            interrupt(patch, hook, call, number)
+            start = (lambda: main(["resume", str(folder)])) if leg else (lambda: fit(folder, patch, arguments))
+            if number is None:
                 with pytest.raises(PowerCutError):
                     start()
             else:
-                assert start() == 128 + how
+                assert start() == 128 + number
     assert main(["resume", str(folder)]) == 0
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("stops", STOPS.values(), ids=STOPS)
-def test_stopped_anywhere(
+def test_a_resumed_run_is_exact(
     task: str, stops: list[tuple[str, int, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = [*TASKS[task], *COMMON]
@@ -56,7 +57,7 @@ def test_stopped_anywhere(
 
 
 @pytest.mark.parametrize(
-    "more",
+    "settings",
     [
         ["--trainer.accumulate_grad_batches=2"],
         ["--trainer.val_check_interval=0.5"],
@@ -66,8 +67,8 @@ def test_stopped_anywhere(
     ],
     ids=str,
 )
-def test_with_every_way_to_count(more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = [*TASKS["text"], *COMMON, *more]
+def test_with_other_loop_settings(settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [*TASKS["text"], *COMMON, *settings]
     assert fit(tmp_path / "whole/version_0", monkeypatch, arguments) == 0
     stops = [("training_step", 5, TERM), ("validation_step", 2, TERM), ("training_step", 3, TERM)]
     stop_and_resume(tmp_path / "parts/version_0", monkeypatch, arguments, stops)
@@ -89,7 +90,7 @@ def test_settings_given_to_resume_are_listed(
     assert json.loads((folder / "results.json").read_text())["fit"]["epochs"] == 2
 
 
-def test_longer_training_is_the_longer_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_epochs_equals_a_longer_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = [*TASKS["text"], *COMMON]
     assert fit(tmp_path / "whole/version_0", monkeypatch, arguments) == 0
     assert fit(tmp_path / "parts/version_0", monkeypatch, [*arguments, "--trainer.max_epochs=2"]) == 0
@@ -98,14 +99,14 @@ def test_longer_training_is_the_longer_run(tmp_path: Path, monkeypatch: pytest.M
     assert_same_run(tmp_path / "whole/version_0", moved)
 
 
-def test_what_is_no_run_folder(tmp_path: Path) -> None:
+def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is no run folder: it has no config\.yaml; give the folder of a run"):
         ResumePoint.of(tmp_path)
     (tmp_path / "config.yaml").write_text("{}")
     assert ResumePoint.of(tmp_path) == ResumePoint(None)
 
 
-def test_changes_are_settings_not_lines() -> None:
+def test_changes_are_listed_by_setting() -> None:
     before = "a: 1\nb:\n  c: [1, 2]\n  d: x\nckpt_path: null\n"
     assert list(changes(before, "b:\n  d: x\n  c: [1, 3]\na: 1\ne: true\nckpt_path: y\n")) == [
         "b.c: [1, 2] -> [1, 3]",
@@ -115,7 +116,7 @@ def test_changes_are_settings_not_lines() -> None:
 
 SWA = ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"]
 EMA = ["--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay=0.9"]
-# what is special about the run: its settings, and the calls of hooks in which each process in turn is stopped
+# settings of a run, and the calls of hooks at which each process in turn is stopped
 SPECIAL = {
     "a validation while gradients are accumulated": (
         ["--trainer.accumulate_grad_batches=2", "--trainer.val_check_interval=5"],
@@ -152,7 +153,7 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_stopped_in(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_exact_with(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, stops = SPECIAL[name]
     arguments = [*TASKS["text"], *COMMON, *settings]
     assert fit(tmp_path / "whole/version_0", monkeypatch, arguments) == 0
@@ -160,18 +161,18 @@ def test_stopped_in(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert_same_run(tmp_path / "whole/version_0", tmp_path / "parts/version_0")
 
 
-@pytest.mark.parametrize("stops", [("early", ["--trainer.max_steps=14"]), ("late", [])], ids=lambda stops: stops[0])
-def test_a_finished_run_stays_as_it_is(
-    stops: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("settings", [["--trainer.max_steps=14"], []], ids=["in an epoch", "after an epoch"])
+def test_resuming_a_finished_run_changes_nothing(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [*TASKS["text"], *COMMON, "--trainer.max_epochs=2", *stops[1]]
+    arguments = [*TASKS["text"], *COMMON, "--trainer.max_epochs=2", *settings]
     whole, killed = tmp_path / "whole/version_0", tmp_path / "killed/version_0"
     assert fit(whole, monkeypatch, arguments) == 0
     before = results(whole)
     assert before["metrics"]
     assert main(["resume", str(whole)]) == 0
     assert results(whole) == before
-    # killed after the last checkpoint, before results.json
+    # killed after the last checkpoint and before results.json
     with monkeypatch.context() as patch:
         interrupt(patch, "on_fit_end", 1, None, RunSummary)
         with pytest.raises(PowerCutError):
@@ -190,12 +191,12 @@ def test_the_time_of_all_parts_is_recorded(tmp_path: Path, monkeypatch: pytest.M
     stop_and_resume(folder, monkeypatch, [*TASKS["text"], *COMMON], [("training_step", 15, TERM)])
     seconds = json.loads((folder / "results.json").read_text())["fit"]["seconds"]
     saved = checkpoint(folder)["callbacks"]["RunSummary"]["seconds"]
-    # the clock moves 100 s each time it is read: at least twice in each of the two processes
+    # The clock advances 100 s with every reading, and each of the two processes reads it at least twice.
     assert seconds >= saved >= 300.0
 
 
-class Seen:
-    """Records the examples that reach training steps, by their first tokens."""
+class TrainedExamples:
+    """Records the examples of all training steps by epoch."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.epochs: dict[int, list[bytes]] = {}
@@ -210,24 +211,24 @@ class Seen:
 
 
 @pytest.mark.parametrize(
-    ("before", "place"),
+    ("call", "hook"),
     [(4, "training_step"), (1, "validation_step"), (3, "on_validation_epoch_end")],
     ids=str,
 )
 @pytest.mark.parametrize("batch_size", [3, 64], ids=str)
 def test_another_batch_size_uses_every_example_once(
-    before: int, place: str, batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: int, hook: str, batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run/version_0"
-    seen = Seen(monkeypatch)
+    examples = TrainedExamples(monkeypatch)
     arguments = [*TASKS["text"], *COMMON, "--trainer.val_check_interval=0.5", "--data.longest=200"]
     with monkeypatch.context() as patch:
-        interrupt(patch, place, before, TERM)
+        interrupt(patch, hook, call, TERM)
         assert fit(folder, patch, arguments) == 128 + TERM
     assert main(["resume", str(folder), f"--data.batch_size={batch_size}"]) == 0
-    whole = Counter(seen.epochs[2])
+    whole = Counter(examples.epochs[2])
     assert sum(whole.values()) == 100
-    assert all(Counter(rows) == whole for rows in seen.epochs.values())
+    assert all(Counter(rows) == whole for rows in examples.epochs.values())
     assert results(folder)["epochs"] == 3
 
 
@@ -237,11 +238,11 @@ def test_another_size_of_the_data(train_size: int, tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         interrupt(patch, "training_step", 17, TERM)
         assert fit(folder, patch, [*TASKS["text"], *COMMON]) == 128 + TERM
-    seen = Seen(monkeypatch)
+    examples = TrainedExamples(monkeypatch)
     assert main(["resume", str(folder), f"--data.train_size={train_size}"]) == 0
-    # 70 of 100 examples were used, so at most 230 of 300 are left; with 40 the epoch ends with one batch
-    assert len(seen.epochs[1]) == max(train_size - 70, 1)
-    assert len(seen.epochs[2]) == train_size
+    # 70 of 100 examples were used, so 230 of 300 are left; with 40 examples the epoch ends with one batch.
+    assert len(examples.epochs[1]) == max(train_size - 70, 1)
+    assert len(examples.epochs[2]) == train_size
     assert results(folder)["epochs"] == 3
 
 

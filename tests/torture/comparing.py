@@ -1,4 +1,4 @@
-"""What must be equal between a run that was stopped and one that never was."""
+"""Comparison of an interrupted run with an uninterrupted one."""
 
 import csv
 import json
@@ -15,32 +15,32 @@ PARTS = ("state_dict", "optimizer_states", "lr_schedulers", "epoch", "global_ste
 
 
 def differences(whole: Path, stopped: Path) -> list[str]:
-    """Return the names of what is not bit for bit the same in two finished runs."""
+    """Return the names of the parts of two finished runs that are not bit-identical."""
     different = [] if _read(whole, "metrics.csv") == _read(stopped, "metrics.csv") else ["metrics.csv"]
     for name in ("last.ckpt", "best.ckpt"):
-        one, other = (run / "checkpoints" / name for run in (whole, stopped))
-        if not (one.is_file() and other.is_file()):
-            different += [name] if one.is_file() or other.is_file() else []
+        paths = [run / "checkpoints" / name for run in (whole, stopped)]
+        if not all(path.is_file() for path in paths):
+            different += [name] if any(path.is_file() for path in paths) else []
             continue
-        states = [read_checkpoint(path) for path in (one, other)]
+        states = [read_checkpoint(path) for path in paths]
         different += [f"{name}: {part}" for part in PARTS if not _equal(*(state.get(part) for state in states))]
-    one, other = (dict(entries(results(run))) for run in (whole, stopped))
-    names = sorted(one.keys() | other.keys())
-    different += [f"results.json: {name}" for name in names if one.get(name) != other.get(name)]
+    expected, actual = (dict(entries(results(run))) for run in (whole, stopped))
+    names = sorted(expected.keys() | actual.keys())
+    different += [f"results.json: {name}" for name in names if expected.get(name) != actual.get(name)]
     return different
 
 
 def differences_by_design(whole: Path, stopped: Path, examples: tuple[Path, Path], *, steps: bool) -> list[str]:
-    """Return what differs although another number of ranks must not change it.
+    """Return the parts that differ although another number of ranks must not change them.
 
-    Sums of other parts of a batch round differently and random numbers are drawn by other processes, so no weight is
-    compared. The number of epochs and validations is, and that every epoch has trained on every example once.
+    Sums over other parts of a batch round differently and other processes draw the random numbers, so weights are not
+    compared. The numbers of epochs and validations are, and each epoch must have trained on every example once.
 
     Args:
-        whole: the folder of the run that was never stopped.
-        stopped: the folder of the other one.
-        examples: the folders of the examples that both have trained on.
-        steps: whether the examples of a step are as many, so that the steps must be.
+        whole: folder of the uninterrupted run.
+        stopped: folder of the interrupted run.
+        examples: folders with the recorded examples of both runs.
+        steps: whether the effective batch size is the same, so that the number of steps must be, too.
     """
     parts = ("epoch", "global_step") if steps else ("epoch",)
     states = [read_checkpoint(run / "checkpoints/last.ckpt") for run in (whole, stopped)]
@@ -62,9 +62,9 @@ def differences_by_design(whole: Path, stopped: Path, examples: tuple[Path, Path
 
 
 def trained_on(folder: Path) -> dict[int, Counter[str]]:
-    """Return how often each epoch of a run has trained on each example, without what was lost and done again."""
+    """Return how often each epoch trained on each example, without the steps that were lost and repeated."""
     kept: list[list[Any]] = []
-    # a folder for each leg, with a file for each rank
+    # one folder per process of the run (leg), with one file per rank
     for leg in sorted(folder.iterdir(), key=lambda path: int(path.name)):
         lines = [json.loads(line) for path in leg.iterdir() for line in path.read_text().splitlines()]
         if lines:
@@ -83,7 +83,7 @@ def results(run: Path) -> dict[str, Any]:
 
 
 def entries(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every entry of nested dictionaries but the times."""
+    """Yield the name and value of every entry of nested dictionaries except times."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             if "second" not in key:
@@ -97,8 +97,8 @@ def _read(run: Path, name: str) -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _equal(one: Any, other: Any) -> bool:
-    leaves = [torch.utils._pytree.tree_flatten(tree) for tree in (one, other)]
+def _equal(expected: Any, actual: Any) -> bool:
+    leaves = [torch.utils._pytree.tree_flatten(tree) for tree in (expected, actual)]
     return leaves[0][1] == leaves[1][1] and all(
         torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else bool(a == b)
         for a, b in zip(leaves[0][0], leaves[1][0], strict=True)

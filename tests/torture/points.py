@@ -1,4 +1,4 @@
-"""The places in a process at which it sends itself a signal, and a record of the examples it trains on."""
+"""Points at which a process sends itself a signal, and a record of the examples it trains on."""
 
 import hashlib
 import json
@@ -19,13 +19,13 @@ import torch
 from fna_lightning.callbacks import RunSummary
 from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.task import Task
-from fna_lightning.tasks.data import cache as token_cache
+from fna_lightning.tasks.data import cache
 from fna_lightning.training import run_folder
 from fna_lightning.training.csv_logger import MetricsCSVLogger
 
 # seconds between the two signals of a pair
 BETWEEN = 0.03
-KINDS = {
+SIGNALS = {
     "KILL": (signal.SIGKILL,),
     "TERM": (signal.SIGTERM,),
     "INT": (signal.SIGINT,),
@@ -35,59 +35,59 @@ KINDS = {
 }
 
 
-def send(kind: str, mark: Path, deliver: Callable[[int], None]) -> None:
-    """Send the signals of a kind and write the time of the last one to ``mark``."""
-    numbers = KINDS[kind]
+def send(signals: str, mark: Path, deliver: Callable[[int], None]) -> None:
+    """Send the signals of an entry of ``SIGNALS`` and write the time of the last one that was sent to ``mark``."""
+    numbers = SIGNALS[signals]
     for position, number in enumerate(numbers):
         if position:
             time.sleep(BETWEEN)
-        if number == signal.SIGKILL or position == len(numbers) - 1:
-            mark.write_text(str(time.monotonic()))
+        # Each signal overwrites the time: the first one may end the process before the second is sent.
+        mark.write_text(str(time.monotonic()))
         deliver(number)
 
 
-def aim(point: str, kind: str, call: int, mark: Path) -> None:
-    """Let the ``call``-th passage of a place in this process send it the signals, once."""
-    passages: list[None] = []
+def arm(point: str, signals: str, call: int, mark: Path) -> None:
+    """Make this process send itself signals when it reaches a point for the ``call``-th time."""
+    calls: list[None] = []
 
-    def passed() -> None:
-        passages.append(None)
-        if len(passages) != call:
+    def reached() -> None:
+        calls.append(None)
+        if len(calls) != call:
             return
-        # from another thread: the handler of the first signal may raise in this one before the second is sent
-        sender = threading.Thread(target=send, args=(kind, mark, lambda number: os.kill(os.getpid(), number)))
+        # A separate thread sends them: the handler of the first signal may raise here before the second is sent.
+        sender = threading.Thread(target=send, args=(signals, mark, lambda number: os.kill(os.getpid(), number)))
         sender.start()
         time.sleep(3 * BETWEEN)
 
-    PLACES[point](passed)
+    POINTS[point](reached)
 
 
-def _before(owner: Any, name: str, passed: Callable[[], None], when: Callable[..., bool] = lambda *args: True) -> None:
+def _before(owner: Any, name: str, reached: Callable[[], None], when: Callable[..., bool] = lambda *args: True) -> None:
     original = getattr(owner, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if when(*args):
-            passed()
+            reached()
         return original(*args, **kwargs)
 
     setattr(owner, name, wrapped)
 
 
-def _after(owner: Any, name: str, passed: Callable[[], None], when: Callable[..., bool]) -> None:
+def _after(owner: Any, name: str, reached: Callable[[], None], when: Callable[..., bool]) -> None:
     original = getattr(owner, name)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        wanted = when(*args)
+        due = when(*args)
         result = original(*args, **kwargs)
-        if wanted:
-            passed()
+        if due:
+            reached()
         return result
 
     setattr(owner, name, wrapped)
 
 
-def _while_writing(owner: Any, name: str, passed: Callable[[], None]) -> None:
-    """Aim at the moment in which a file is written but does not have its name yet."""
+def _while_writing(owner: Any, name: str, reached: Callable[[], None]) -> None:
+    """Call ``reached`` when a file is written but not yet renamed to its final name."""
     original, fsync, inside = getattr(owner, name), os.fsync, []
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -99,28 +99,28 @@ def _while_writing(owner: Any, name: str, passed: Callable[[], None]) -> None:
 
     def synced(handle: Any) -> None:
         if inside:
-            passed()
+            reached()
         fsync(handle)
 
     setattr(owner, name, wrapped)
     os.fsync = synced
 
 
-PLACES: dict[str, Callable[[Callable[[], None]], None]] = {
-    "validation": lambda passed: _before(
-        Task, "validation_step", passed, lambda task, *args: not task.trainer.sanity_checking
+POINTS: dict[str, Callable[[Callable[[], None]], None]] = {
+    "validation": lambda reached: _before(
+        Task, "validation_step", reached, lambda task, *args: not task.trainer.sanity_checking
     ),
-    "checkpoint write": lambda passed: _while_writing(AtomicCheckpointIO, "save_checkpoint", passed),
-    # rows are on disk that no checkpoint knows of
-    "metrics write": lambda passed: _after(MetricsCSVLogger, "save", passed, lambda metrics: bool(metrics._new)),
-    "training end": lambda passed: _before(RunSummary, "_close", passed),
-    "results write": lambda passed: _while_writing(RunSummary, "_close", passed),
-    "cache": lambda passed: _before(token_cache, "file_digest", passed),
+    "checkpoint write": lambda reached: _while_writing(AtomicCheckpointIO, "save_checkpoint", reached),
+    # after it, metrics.csv has rows that belong to no checkpoint
+    "metrics write": lambda reached: _after(MetricsCSVLogger, "save", reached, lambda metrics: bool(metrics._new)),
+    "training end": lambda reached: _before(RunSummary, "_close", reached),
+    "results write": lambda reached: _while_writing(RunSummary, "_close", reached),
+    "cache": lambda reached: _before(cache, "file_digest", reached),
 }
 
 
 def record_examples(folder: Path) -> None:
-    """Write what this process trains on to a file of its own in ``folder``: a line for each step.
+    """Write the examples this process trains on to a file in ``folder``, one line per step.
 
     A line holds the step, the epoch and the digests of the examples.
     """
@@ -137,5 +137,5 @@ def record_examples(folder: Path) -> None:
         return original(self, batch, *args)
 
     Task.training_step = step
-    # more threads would only wait for each other
+    # More threads would compete with the other ranks.
     torch.set_num_threads(1)

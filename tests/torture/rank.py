@@ -1,9 +1,11 @@
-"""One process of a run with several ranks: records its examples, sends itself a signal if told, and runs a command.
+"""One process of a run with several ranks: runs a command, records its examples, may send itself signals.
 
-python tests/torture/rank.py '{"record": FOLDER, "point": ..., "kind": ..., "call": 1, "mark": FILE, "rank": 0}' fit ...
+python tests/torture/rank.py PLAN fit ...
+
+PLAN is JSON: {"record": FOLDER, "point": ..., "signals": ..., "call": 1, "mark": FILE, "rank": 0}
 """
 
-import starting  # noqa: F401 - before what takes a second to import
+import starting  # noqa: F401 - before the imports that take a second
 
 # isort: split
 
@@ -11,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from points import aim, record_examples
+from points import arm, record_examples
 
 from fna_lightning.cli import main
 from fna_lightning.training.run_folder import global_rank
@@ -20,5 +22,5 @@ if __name__ == "__main__":
     plan = json.loads(sys.argv[1])
     record_examples(Path(plan["record"]))
     if "point" in plan and global_rank() == plan["rank"]:
-        aim(plan["point"], plan["kind"], plan["call"], Path(plan["mark"]))
+        arm(plan["point"], plan["signals"], plan["call"], Path(plan["mark"]))
     sys.exit(main(sys.argv[2:]))

@@ -1,9 +1,9 @@
-"""The runs that the storm stops: what is trained, by how many processes, and where a signal is aimed at."""
+"""Scenarios of the torture test: what is trained, by how many processes, and where signals are sent."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-# ten batches an epoch, thirty steps, about a second
+# ten batches per epoch, thirty steps, about a second
 REVIEWS = [
     *("--config", "reviews_fna.yaml", "--data.train_size=100", "--data.eval_size=30", "--data.longest=40"),
     *("--data.batch_size=10", "--model.encoder.dropout=0.1", "--model.encoder.dim=16", "--model.encoder.ffn_dim=16"),
@@ -20,26 +20,28 @@ IMDB = [
 COMMON = [
     *("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu"),
     *("--trainer.log_every_n_steps=1", "--trainer.max_epochs=3", "--trainer.callbacks=[]"),
-    # a checkpoint every 0.3 s beside those before the validations
+    # a checkpoint every 0.3 s in addition to those before validations
     *("--trainer.callbacks+=LastCheckpoint", "--trainer.callbacks.minutes=0.005"),
 ]
 SCHEDULERS = "torch.optim.lr_scheduler"
 CALLBACKS = "lightning.pytorch.callbacks"
 
-# where a process sends itself a signal; see points.py
+# points at which a process sends itself a signal; see points.py
 POINTS = ("validation", "checkpoint write", "metrics write", "training end", "results write")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run and the ways to stop it.
+    """A run and the points at which it is stopped.
+
+    A run consists of legs: the first process, and one more for each time it is resumed.
 
     Args:
-        arguments: of ``fit``.
-        points: the places a signal is aimed at, beside random moments.
-        ranks: the number of processes of each leg in turn; None trains in a forked child.
-        effective_batch: examples of one step of all ranks; None leaves the batch of a rank as it is.
-        cached: whether each run builds a cache of its own first.
+        arguments: arguments of ``fit``.
+        points: points at which signals are sent, in addition to random moments.
+        ranks: number of ranks of each leg in turn; None trains in a forked child.
+        effective_batch: number of examples in one step of all ranks; None keeps the batch size of each rank.
+        cached: whether each run first builds a cache of its own.
     """
 
     arguments: list[str]
@@ -50,11 +52,11 @@ class Scenario:
 
     @property
     def exact(self) -> bool:
-        """Whether the number of processes stays the same, so that every number must."""
+        """Whether the number of processes stays the same, so that the result must be bit-identical."""
         return self.ranks is None or len(set(self.ranks)) == 1
 
     def leg(self, number: int) -> list[str]:
-        """Return the settings of the ``number``-th process of a run that differ from leg to leg."""
+        """Return the settings of one leg that differ between legs."""
         if self.ranks is None:
             return []
         ranks = self.ranks[number % len(self.ranks)]
@@ -62,13 +64,13 @@ class Scenario:
         return [f"--trainer.devices={ranks}", f"--trainer.strategy={'ddp' if ranks > 1 else 'auto'}", *batch]
 
     def first(self, folder: Path) -> list[str]:
-        """Return the arguments of ``fit``; ``folder`` holds what the scenario needs."""
+        """Return the arguments of ``fit``; ``folder`` holds the data of the scenario."""
         data = [f"--data.path={folder / 'imdb'}"] if self.cached else []
         return ["fit", *self.arguments, *data]
 
 
 def reviews(*more: str) -> list[str]:
-    """Return the arguments of a run on the embedded reviews with some more settings."""
+    """Return the arguments of a run on the embedded reviews with additional settings."""
     return [*REVIEWS, *COMMON, *more]
 
 

@@ -1,4 +1,4 @@
-"""Imported first: until a command handles signals they end the process, without a traceback from inside an import."""
+"""Imported first, so that SIGINT during imports ends the process without a traceback."""
 
 import signal
 

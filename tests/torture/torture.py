@@ -1,12 +1,12 @@
-"""Stops runs by signals at random moments and at chosen places, resumes them, and compares them with whole runs.
+"""Stops runs by signals at random moments and at chosen points, resumes them and compares them with uninterrupted runs.
 
     python tests/torture/torture.py --signals 100 --out docs/results/torture.json
 
-Each process of a run gets SIGTERM, SIGINT or SIGKILL, or two signals in a row, whatever it is doing; then the run is
-resumed. After each signal every checkpoint must load, the exit code must be the signal's and a pair of signals must end
-the process in 2 seconds. At the end weights, optimiser, schedule, metrics.csv and results.json (but for the times) must
-be those of a run that was never stopped, bit for bit; with another number of ranks, see comparing.py. A process that
-does not end is a failure. Not part of the test suite: it takes minutes.
+Each process of a run gets SIGTERM, SIGINT or SIGKILL, or two signals in a row; then the run is resumed. After each
+signal, every checkpoint must load, the exit code must be that of the signal, and a pair of signals must end the process
+within 2 seconds. At the end, weights, optimizer, schedule, metrics.csv and results.json (except times) must be
+bit-identical to those of an uninterrupted run; for a changing number of ranks see comparing.py. A process that does not
+end is a failure. Not part of the test suite: it takes minutes.
 """
 
 import sys
@@ -34,51 +34,51 @@ from typing import Any
 
 import torch
 from comparing import differences, differences_by_design, results
-from points import KINDS, aim, send
+from points import SIGNALS, arm, send
 from scenarios import SCENARIOS, Scenario
 
 from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.tasks.data.cache import CACHE_VARIABLE
-from fna_lightning.training import cli as training_cli  # noqa: F401 - imported once, before the children are forked
+from fna_lightning.training import cli as training_cli  # noqa: F401 - imported once, before children are forked
 from fna_lightning.training.process_tree import descendants
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
 from helpers.forked import start
 from helpers.imdb_folder import imdb_folder
 
-# seconds: of a process that is not told to stop, from one signal to the end, from the second of two to the end
+# maximum seconds of a process without a signal, from a signal to the end, and from the second of two to the end
 LONGEST = {"fork": 60.0, "ranks": 240.0}
 PATIENCE = {"fork": 30.0, "ranks": 90.0}
 AT_ONCE = 2.0
-# signals in one run; then it may finish
+# maximum number of signals in one run
 PER_RUN = 4
 RANK = Path(__file__).with_name("rank.py")
 RANDOM = "random moment"
 
 
 @dataclass
-class Aim:
-    """One signal, or a pair of them, and where it is sent."""
+class Shot:
+    """A signal, or a pair of signals, and the point at which it is sent."""
 
-    place: str
-    kind: str
+    point: str
+    signals: str
     call: int
-    # with several ranks: the rank that gets it; None sends it to all, as Ctrl-C in a terminal does
+    # with several ranks, the rank that receives it; None sends it to all, as Ctrl-C in a terminal does
     rank: int | None = 0
     missed: int = 0
 
     def miss(self) -> None:
-        """Aim at something easier after a process has ended before it came there."""
+        """Choose an earlier moment after a process has ended before it reached the point."""
         self.call = 1
         self.missed += 1
         if self.missed > 1:
-            self.place = RANDOM
+            self.point = RANDOM
 
 
 @dataclass
 class Record:
-    """What happened in a scenario."""
+    """Results of a scenario."""
 
     signals: list[dict[str, Any]] = field(default_factory=list)
     runs: int = 0
@@ -87,12 +87,12 @@ class Record:
     differences: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the results as plain values."""
         return {
             "passed": not self.failures,
             "signals": len(self.signals),
-            "by_kind": dict(sorted(Counter(sent["kind"] for sent in self.signals).items())),
-            "by_place": dict(sorted(Counter(sent["place"] for sent in self.signals).items())),
+            "by_signals": dict(sorted(Counter(sent["signals"] for sent in self.signals).items())),
+            "by_point": dict(sorted(Counter(sent["point"] for sent in self.signals).items())),
             "exit_codes": dict(sorted(Counter(str(sent["code"]) for sent in self.signals).items())),
             "runs": self.runs,
             "runs_equal": self.equal,
@@ -102,14 +102,14 @@ class Record:
         }
 
 
-class Storm:
-    """The runs of one scenario.
+class ScenarioRunner:
+    """Stops, resumes and compares the runs of one scenario.
 
     Args:
-        name: of the scenario.
-        scenario: what is run.
-        rng: chooses signals and moments.
-        work: a folder for everything.
+        name: name of the scenario.
+        scenario: the scenario.
+        rng: generator that chooses signals and moments.
+        work: working folder.
     """
 
     def __init__(self, name: str, scenario: Scenario, rng: random.Random, work: Path) -> None:
@@ -124,51 +124,51 @@ class Storm:
         if scenario.cached:
             imdb_folder(work / "imdb")
 
-    def blow(self, signals: int) -> Record:
-        """Send so many signals and compare every run that has finished in spite of them; return what happened."""
+    def run(self, signals: int) -> Record:
+        """Send this number of signals, compare every finished run and return the results."""
         whole = self.folder("whole")
-        begun = time.monotonic()
+        started = time.monotonic()
         code = self.leg(whole, 0, None)
-        self.seconds = time.monotonic() - begun
+        self.seconds = time.monotonic() - started
         if code != 0:
-            self.fail(f"the run that is not stopped ends with {code}")
+            self.fail(f"the uninterrupted run ends with {code}")
             return self.record
-        aims = self.aims(signals)
-        while aims and len(self.record.failures) < 10:
-            self.stopped_run(whole, aims)
+        shots = self.shots(signals)
+        while shots and len(self.record.failures) < 10:
+            self.stopped_run(whole, shots)
         return self.record
 
-    def aims(self, count: int) -> list[Aim]:
-        """Return what is sent, in this order: each chosen place and a random moment in turn, each kind in turn."""
-        places = [place for point in self.scenario.points for place in (point, RANDOM)]
-        kinds = list(KINDS)
-        self.rng.shuffle(kinds)
-        chosen = []
+    def shots(self, count: int) -> list[Shot]:
+        """Return the signals to send, alternating between points and random moments and cycling through signals."""
+        points = [moment for point in self.scenario.points for moment in (point, RANDOM)]
+        signals = list(SIGNALS)
+        self.rng.shuffle(signals)
+        shots = []
         for number in range(count):
-            # the second way round the kinds meets each place with another one
-            kind = kinds[(number + number // len(places)) % len(kinds)]
+            # The second pass over the points combines each point with another signal.
+            name = signals[(number + number // len(points)) % len(signals)]
             rank = self.rng.choice((0, 0, 1, None)) if self.scenario.ranks else 0
-            place = places[number % len(places)]
-            # a process comes to its end once
-            call = 1 if place in ("training end", "results write") else self.rng.randint(1, 3)
-            chosen.append(Aim(place, kind, call, rank))
-        return chosen
+            point = points[number % len(points)]
+            # A process reaches its end once.
+            call = 1 if point in ("training end", "results write") else self.rng.randint(1, 3)
+            shots.append(Shot(point, name, call, rank))
+        return shots
 
-    def stopped_run(self, whole: Path, aims: list[Aim]) -> None:
-        """Stop and resume one run until it has finished, and compare it; signals that were sent leave the list."""
+    def stopped_run(self, whole: Path, shots: list[Shot]) -> None:
+        """Stop and resume one run until it has finished and compare it; ``shots`` loses the signals that were sent."""
         number = self.record.runs
         self.record.runs += 1
         folder = self.folder(f"stopped_{number}")
         failures = len(self.record.failures)
         sent, leg = 0, 0
         while True:
-            target = aims[0] if aims and sent < PER_RUN else None
+            target = shots[0] if shots and sent < PER_RUN else None
             before = len(self.record.signals)
             code = self.leg(folder, leg, target)
             leg += 1
             if target is not None and len(self.record.signals) > before:
                 sent += 1
-                aims.pop(0)
+                shots.pop(0)
             elif code != 0:
                 self.fail(f"run {number}: ends with {code} without a signal")
             elif target is not None:
@@ -178,12 +178,12 @@ class Storm:
             if len(self.record.signals) == before:
                 break
         self.compare(whole, folder, number, "")
-        # a run that has finished can be resumed as well, and nothing changes
+        # Resuming a finished run must change nothing.
         if self.scenario.ranks is None and number == 0 and self.leg(folder, leg, None) == 0:
             self.compare(whole, folder, number, "resumed after its end: ")
 
     def compare(self, whole: Path, folder: Path, number: int, when: str) -> None:
-        """Note whether a finished run is what it must be."""
+        """Record whether a finished run equals the uninterrupted one."""
         if self.scenario.exact:
             different = differences(whole, folder)
         else:
@@ -196,10 +196,10 @@ class Storm:
             self.record.equal += 1
         print(f"  run {number} {when}{'differs in ' + ', '.join(different) if different else 'is equal'}", flush=True)
 
-    def leg(self, folder: Path, number: int, target: Aim | None) -> int | str:
-        """Run one process of a run, or one for each rank, and send it a signal; return the exit code or "hung"."""
-        begun = (folder / "config.yaml").is_file()
-        words = ["resume", str(folder)] if begun else self.scenario.first(self.work)
+    def leg(self, folder: Path, number: int, target: Shot | None) -> int | str:
+        """Run one process of a run, or one per rank, and send it a signal; return the exit code or "hung"."""
+        resuming = (folder / "config.yaml").is_file()
+        words = ["resume", str(folder)] if resuming else self.scenario.first(self.work)
         words += self.scenario.leg(number)
         mark = self.work / "mark"
         mark.unlink(missing_ok=True)
@@ -208,10 +208,10 @@ class Storm:
         limit = time.monotonic() + LONGEST[self.way]
         status: int | None = None
         while status is None and time.monotonic() < limit:
-            done, found = os.waitpid(pid, os.WNOHANG)
-            status = found if done else None
+            ended, exit_status = os.waitpid(pid, os.WNOHANG)
+            status = exit_status if ended else None
             if status is None and target is not None and not mark.exists():
-                if target.place == RANDOM and time.monotonic() >= moment:
+                if target.point == RANDOM and time.monotonic() >= moment:
                     deliver_to(pid, target, mark)
             elif status is None and mark.exists():
                 limit = min(limit, time.monotonic() + PATIENCE[self.way])
@@ -225,23 +225,23 @@ class Storm:
         code = "hung" if status is None else os.waitstatus_to_exitcode(status)
         if mark.exists() and target is not None:
             took = round(ended_at - float(mark.read_text() or ended_at), 3)
-            self.note(folder, target, code, took)
+            self.check_exit(folder, target, code, took)
         elif code == "hung":
             self.fail(f"a process without a signal does not end ({' '.join(words[:2])})")
         if left:
-            self.fail(f"{len(left)} processes stay behind")
+            self.fail(f"{len(left)} processes are left behind")
         return code
 
-    def start(self, folder: Path, number: int, words: list[str], target: Aim | None, mark: Path) -> tuple[int, int]:
-        """Start a leg; return its process and its process group."""
-        fixed = target if target is not None and target.place != RANDOM else None
+    def start(self, folder: Path, number: int, words: list[str], target: Shot | None, mark: Path) -> tuple[int, int]:
+        """Start a leg; return its process id and its process group."""
+        fixed = target if target is not None and target.point != RANDOM else None
         environment = {RUN_DIR_VARIABLE: str(folder), CACHE_VARIABLE: str(folder.parent / "cache")}
         if self.scenario.ranks is None:
 
             def work() -> int:
                 os.environ.update(environment)
                 if fixed is not None:
-                    aim(fixed.place, fixed.kind, fixed.call, mark)
+                    arm(fixed.point, fixed.signals, fixed.call, mark)
                 return main(words)
 
             pid = start(work, self.log)
@@ -250,9 +250,9 @@ class Storm:
         examples.mkdir(parents=True)
         plan: dict[str, Any] = {"record": str(examples)}
         if fixed is not None:
-            plan |= {"point": fixed.place, "kind": fixed.kind, "call": fixed.call, "mark": str(mark)}
-            # the last places are those of the first rank alone; a process can send a signal to itself only
-            plan["rank"] = (fixed.rank or 0) if fixed.place == "validation" else 0
+            plan |= {"point": fixed.point, "signals": fixed.signals, "call": fixed.call, "mark": str(mark)}
+            # Only rank 0 reaches the points after training, and a process can send signals only to itself.
+            plan["rank"] = (fixed.rank or 0) if fixed.point == "validation" else 0
         with self.log.open("a") as file:
             process = subprocess.Popen(
                 [sys.executable, str(RANK), json.dumps(plan), *words],
@@ -261,12 +261,12 @@ class Storm:
                 stderr=file,
                 start_new_session=True,
             )
-        # the status is asked for by os.waitpid
+        # os.waitpid collects the exit status.
         process.returncode = 0
         return process.pid, process.pid
 
     def left_behind(self, group: int) -> list[int]:
-        """Return the processes of a group that have not ended in time, and end them."""
+        """Return the processes of a group that have not ended in time, and kill them."""
         limit = time.monotonic() + (10.0 if self.way == "fork" else 45.0)
         while (left := _group(group)) and time.monotonic() < limit:
             time.sleep(0.01)
@@ -275,32 +275,32 @@ class Storm:
                 os.kill(pid, signal.SIGKILL)
         return left
 
-    def note(self, folder: Path, target: Aim, code: int | str, took: float) -> None:
-        """Check how a process has ended after a signal."""
-        numbers = [int(number) for number in KINDS[target.kind]]
-        # before its handlers are in place, or after, a signal ends a process by itself
-        wanted = {*(128 + number for number in numbers), *(-number for number in numbers)}
+    def check_exit(self, folder: Path, target: Shot, code: int | str, took: float) -> None:
+        """Check the exit code, the checkpoints and the time after a signal."""
+        numbers = [int(number) for number in SIGNALS[target.signals]]
+        # A signal before the handlers are installed, or after they are removed, kills the process.
+        expected = {*(128 + number for number in numbers), *(-number for number in numbers)}
         if numbers == [signal.SIGKILL]:
-            wanted = {-signal.SIGKILL}
-        # what the first rank makes of the death of another one is not its choice
-        alien = target.rank == 1 and (target.place in (RANDOM, "validation")) and self.scenario.ranks is not None
+            expected = {-signal.SIGKILL}
+        # The exit code of rank 0 after another rank was stopped is not determined.
+        other_rank = target.rank == 1 and (target.point in (RANDOM, "validation")) and self.scenario.ranks is not None
         step: Any = None
         try:
             step = checked(folder)
         except Exception as error:
-            self.fail(f"{target.kind} at {target.place}: a checkpoint does not load: {error}")
-        sent = {"kind": target.kind, "place": target.place, "code": code, "took": took, "step": step}
+            self.fail(f"{target.signals} at {target.point}: a checkpoint does not load: {error}")
+        sent = {"signals": target.signals, "point": target.point, "code": code, "took": took, "step": step}
         self.record.signals.append(sent)
         print(f"  {len(self.record.signals)} {sent}", flush=True)
-        if code == "hung" or (code not in wanted and not (alien and code != 0)):
+        if code == "hung" or (code not in expected and not (other_rank and code != 0)):
             tail = self.log.read_text(errors="replace")[-1500:]
-            self.fail(f"{target.kind} at {target.place} gives exit code {code}")
+            self.fail(f"{target.signals} at {target.point} gives exit code {code}")
             print(tail, flush=True)
-        elif len(numbers) == 2 and took > AT_ONCE and not alien:
-            self.fail(f"{target.kind} at {target.place}: {took} s from the second signal to the end")
+        elif len(numbers) == 2 and took > AT_ONCE and not other_rank:
+            self.fail(f"{target.signals} at {target.point}: {took} s from the second signal to the end")
 
     def fail(self, sentence: str) -> None:
-        """Note a failure and go on."""
+        """Record a failure."""
         self.record.failures.append(sentence)
         print(f"  FAILED {sentence}", flush=True)
 
@@ -311,8 +311,8 @@ class Storm:
         return folder
 
 
-def deliver_to(pid: int, target: Aim, mark: Path) -> None:
-    """Send the signals of a random moment to a process, to another rank or to all of them."""
+def deliver_to(pid: int, target: Shot, mark: Path) -> None:
+    """Send signals to a process, to another rank or to all ranks."""
     others = descendants(pid)
 
     def deliver(number: int) -> None:
@@ -324,7 +324,7 @@ def deliver_to(pid: int, target: Aim, mark: Path) -> None:
 
     if target.rank == 1 and not others:
         target.rank = 0
-    send(target.kind, mark, deliver)
+    send(target.signals, mark, deliver)
 
 
 def checked(folder: Path) -> int:
@@ -353,8 +353,8 @@ def _group(group: int) -> list[int]:
 
 
 def torture(signals: int, seed: int, only: list[str], work: Path) -> dict[str, Any]:
-    """Share the signals out among the scenarios and return what happened."""
-    began = time.monotonic()
+    """Distribute the signals over the scenarios and return the results."""
+    started = time.monotonic()
     names = only or list(SCENARIOS)
     parts = {}
     for number, name in enumerate(names):
@@ -362,18 +362,18 @@ def torture(signals: int, seed: int, only: list[str], work: Path) -> dict[str, A
         print(f"{name}: {count} signals", flush=True)
         folder = work / str(number)
         folder.mkdir()
-        storm = Storm(name, SCENARIOS[name], random.Random(f"{seed} {name}"), folder)
+        runner = ScenarioRunner(name, SCENARIOS[name], random.Random(f"{seed} {name}"), folder)
         try:
-            record = storm.blow(count)
+            record = runner.run(count)
         except Exception as error:
-            storm.fail(f"{type(error).__name__}: {error}")
-            record = storm.record
+            runner.fail(f"{type(error).__name__}: {error}")
+            record = runner.record
         parts[name] = record.summary()
     return {
         "passed": all(part["passed"] for part in parts.values()),
         "signals": sum(part["signals"] for part in parts.values()),
-        "by_kind": _sum(parts, "by_kind"),
-        "by_place": _sum(parts, "by_place"),
+        "by_signals": _sum(parts, "by_signals"),
+        "by_point": _sum(parts, "by_point"),
         "exit_codes": _sum(parts, "exit_codes"),
         "runs": sum(part["runs"] for part in parts.values()),
         "runs_equal": sum(part["runs_equal"] for part in parts.values()),
@@ -382,7 +382,7 @@ def torture(signals: int, seed: int, only: list[str], work: Path) -> dict[str, A
         ),
         "scenarios": parts,
         "seed": seed,
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(time.monotonic() - started, 1),
         "versions": {"fna_lightning": fna_lightning.__version__, "torch": torch.__version__},
         "python": platform.python_version(),
     }
@@ -400,10 +400,10 @@ if __name__ == "__main__":
     parser.add_argument("--signals", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", action="append", default=[], choices=SCENARIOS, metavar="SCENARIO")
-    parser.add_argument("--out", type=Path, help="write the result as JSON")
+    parser.add_argument("--out", type=Path, help="file for the results as JSON")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    # a shell starts background jobs with SIGINT ignored, which their children would inherit
+    # Shells start background jobs with SIGINT ignored, which children would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         result = torture(args.signals, args.seed, args.only, Path(folder))

@@ -1,1 +1,4 @@
-"""State that Lightning and torchmetrics leave out of a checkpoint. All use of their private attributes is here."""
+"""State that the checkpoints of Lightning and torchmetrics leave out.
+
+Only this package uses private attributes of Lightning and torchmetrics; ``private_api`` checks that they exist.
+"""

@@ -1,4 +1,4 @@
-"""A training loader that can take up an epoch where another process left it."""
+"""A training loader that can continue an epoch in the middle."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -26,41 +26,53 @@ class ResumableSampler(Protocol):
 
 
 @dataclass(frozen=True)
-class Position:
-    """A place between two batches of an epoch."""
+class EpochPosition:
+    """A position between two batches of an epoch.
 
-    batches: int  # that came before it and are skipped
-    epoch_start: dict[str, Any]  # the random generators before the first batch of the epoch
-    now: dict[str, Any] | None  # and here; None leaves them where the process that resumes has brought them
+    Attributes:
+        batches: number of batches before it, which are skipped.
+        epoch_start: state of the random generators before the first batch of the epoch.
+        now: their state at this position; None leaves them as they are.
+    """
+
+    batches: int
+    epoch_start: dict[str, Any]
+    now: dict[str, Any] | None
 
 
 class ResumableDataLoader:
-    """Wraps any loader; its order and its random numbers are those of the run that is continued.
+    """Wraps a loader so that an epoch can be continued with the same order and the same random numbers.
 
-    The iterator is made when the first batch is asked for, not before: Lightning makes one too early, when the epoch
-    is not yet announced to the sampler.
+    The iterator of the wrapped loader is created when the first batch is requested. Lightning requests an iterator
+    earlier, before it has told the sampler the epoch.
 
     Args:
-        loader: where the batches come from.
-        between_batches: called before each batch is fetched; the one place where a step is over and the next not begun.
+        loader: source of the batches.
+        between_batches: called before each batch is fetched, when the previous step is complete and the next one has
+            not begun.
     """
 
     def __init__(self, loader: Any, between_batches: Callable[[], None]) -> None:
         self.loader = loader
         self.between_batches = between_batches
-        self.resume_at: Position | None = None
+        self.resume_at: EpochPosition | None = None
         self.epoch_start = random_state()
 
     def __getattr__(self, name: str) -> Any:
-        # samplers, data set, collate function: what the trainer and callbacks ask of a loader
+        # The trainer and callbacks read the samplers, the data set and the collate function of a loader.
+        if name == "loader":
+            raise AttributeError(name)
         return getattr(self.loader, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the place is kept by ``LastCheckpoint``. That this exists tells Lightning it can be resumed."""
+        """Return an empty dictionary, because ``state.collect_state`` saves the position.
+
+        Lightning takes a loader with this method for one that can be resumed.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing, see ``state_dict``."""
+        """Do nothing, see ``state_dict``."""
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -74,13 +86,13 @@ class ResumableDataLoader:
         return {"examples": batches * size * world_size if isinstance(size, int) else None}
 
     def continue_after(self, used: dict[str, Any], batches: int, epoch: int, world_size: int) -> tuple[int, int]:
-        """Prepare for the rest of an epoch that other processes have begun, maybe with another batch size.
+        """Prepare for the rest of an interrupted epoch, possibly with another batch size or number of processes.
 
         Args:
-            used: from ``used_data``.
-            batches: batches that were done.
+            used: result of ``used_data``.
+            batches: number of batches that were done.
             epoch: number of the epoch.
-            world_size: number of processes now.
+            world_size: current number of processes.
 
         Returns:
             The number of batches of this loader that count as done, and how many of them have to be skipped.
@@ -92,8 +104,9 @@ class ResumableDataLoader:
         size = getattr(self.loader, "batch_size", None)
         if isinstance(size, int) and used.get("examples") is not None:
             batches = used["examples"] // (size * world_size)
-        with contextlib.suppress(TypeError):  # a loader without a length
-            # the epoch has to end with a batch
+        # A loader without a length raises TypeError.
+        with contextlib.suppress(TypeError):
+            # Lightning ends an epoch only after a batch, so at least one remains.
             batches = min(batches, len(self.loader) - 1)
         return batches, batches
 
@@ -103,35 +116,35 @@ class ResumableDataLoader:
         if position is not None:
             set_random_state(position.epoch_start)
         self.epoch_start = random_state()
-        batches = self._begin()
+        iterator = self._new_iterator()
         if position is not None and position.batches:
-            skip(self.loader, batches, position.batches)
+            skip_batches(self.loader, iterator, position.batches)
             set_random_state(position.now or now)
         while True:
             self.between_batches()
             try:
-                batch = next(batches)
+                batch = next(iterator)
             except StopIteration:
                 return
             yield batch
 
-    def _begin(self) -> Iterator[Any]:
-        """Return a new iterator; it costs one random number, whether or not worker processes are started for it."""
+    def _new_iterator(self) -> Iterator[Any]:
+        """Return a new iterator; it draws exactly one random number, whether or not it starts worker processes."""
         before = torch.get_rng_state()
         torch.empty((), dtype=torch.int64).random_()
         after = torch.get_rng_state()
         torch.set_rng_state(before)
-        batches = iter(self.loader)
+        iterator = iter(self.loader)
         torch.set_rng_state(after)
-        return batches
+        return iterator
 
 
-def skip(loader: Any, batches: Iterator[Any], count: int) -> None:
-    """Pass over ``count`` batches; without worker processes only their indices are drawn."""
-    indices = getattr(batches, "_next_index", None)
-    alone = isinstance(loader, DataLoader) and loader.num_workers == 0
+def skip_batches(loader: Any, iterator: Iterator[Any], count: int) -> None:
+    """Skip ``count`` batches. Without worker processes only their indices are drawn; no example is loaded."""
+    draw_indices = getattr(iterator, "_next_index", None)
+    in_process = isinstance(loader, DataLoader) and loader.num_workers == 0
     for _ in range(count):
-        if alone and indices is not None:
-            indices()
+        if in_process and draw_indices is not None:
+            draw_indices()
         else:
-            next(batches)
+            next(iterator)

@@ -1,4 +1,4 @@
-"""Gradients that wait for the next optimiser step while a run accumulates them over several batches."""
+"""Gradients accumulated over several batches that wait for the next optimizer step."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor
 
 
 def gradient_state(module: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the gradients of all parameters that have one, on the CPU."""
+    """Return a CPU copy of the gradients of all parameters that have one."""
     return {
         name: parameter.grad.detach().to("cpu", copy=True)
         for name, parameter in module.named_parameters()
@@ -17,14 +17,14 @@ def gradient_state(module: nn.Module) -> dict[str, Tensor]:
 
 
 def set_gradient_state(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Give the parameters the gradients of ``state``; those it does not name have none."""
+    """Set the gradients of all parameters; a parameter that ``state`` does not name gets none."""
     for name, parameter in module.named_parameters():
         gradient = state.get(name)
         parameter.grad = None if gradient is None else gradient.to(parameter.device, parameter.dtype, copy=True)
 
 
 def mean_gradients(ranks: list[dict[str, Any]]) -> dict[str, Tensor]:
-    """Return the mean of the gradients of several processes, which each of any other number of processes may hold."""
+    """Return the mean of the gradients of several processes, as the state of each of any number of processes."""
     names = {name for gradients in ranks for name in gradients}
     return {
         name: torch.stack([gradients[name] for gradients in ranks if name in gradients]).sum(dim=0) / len(ranks)
@@ -33,5 +33,5 @@ def mean_gradients(ranks: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 
 def can_be_saved(module: nn.Module) -> bool:
-    """Return whether ``gradient_state`` sees the gradients; those of sharded parameters are held by FSDP itself."""
+    """Return whether ``gradient_state`` is complete; FSDP keeps the gradients of sharded parameters to itself."""
     return not any(isinstance(parameter, DTensor) for parameter in module.parameters())
