@@ -12,7 +12,7 @@ from fna_lightning.config.allowed_classes import model_classes
 from fna_lightning.config.instantiate import instantiate
 from fna_lightning.config.plugins import load_plugins
 from fna_lightning.config.trust import FileCheck
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, first_line
 from fna_lightning.task import Task
 from fna_lightning.utils.limits import check_tree
 
@@ -82,8 +82,7 @@ def task_of(checkpoint: dict[str, Any], path: str | Path, *, trust: bool = False
     try:
         task.load_state_dict(checkpoint["state_dict"])
     except (RuntimeError, TypeError, AttributeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UsageError(f"the weights in {path} do not fit its model_config: {reason}") from error
+        raise UsageError(f"the weights in {path} do not fit its model_config: {first_line(error)}") from error
     task.model_config = model_config
     return task.eval()
 

@@ -1,6 +1,7 @@
 """Padding of token sequences to a batch."""
 
-from fna_lightning.tasks.text.data import Sequences, pad
+from fna_lightning.tasks.data.sequences import Sequences
+from fna_lightning.tasks.text.data import pad
 
 
 def test_padding_keeps_the_tokens_and_an_empty_text() -> None:
