@@ -1,4 +1,4 @@
-"""reproduce: one page, nothing done twice, a broken piece in its row."""
+"""reproduce: one page, nothing done twice, a broken artifact in its row."""
 
 import asyncio
 import dataclasses
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fna_lightning.cli import main
-from fna_lightning.reproduction.artifact import Finding, Row, Table
-from fna_lightning.reproduction.artifacts import all_pieces, fig_path, fig_tokens
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.artifact import Result, Row, Table
+from fna_lightning.reproduction.artifacts import all_artifacts, fig_path, fig_tokens
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.markdown import markdown
 from fna_lightning.reproduction.page import page
 from fna_lightning.reproduction.scales import SCALES, SMOKE
@@ -30,50 +30,50 @@ def test_pieces_of_theory_are_run_once(tmp_path, capsys) -> None:
     code, report = reproduce(tmp_path, "fig-spectrum", "prop-1", "--json", str(tmp_path / "copy.json"))
     assert code == 0
     assert json.loads((tmp_path / "copy.json").read_text()) == report
-    assert [piece["verdicts"] for piece in report["pieces"]] == [{"reproduced": 6}, {"reproduced": 4}]
+    assert [artifact["verdicts"] for artifact in report["artifacts"]] == [{"reproduced": 6}, {"reproduced": 4}]
     assert "fig-spectrum: done" in capsys.readouterr().out
-    stamp = os.stat(tmp_path / "pieces/fig-spectrum/finding.json").st_mtime_ns
+    stamp = os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns
     assert reproduce(tmp_path, "fig-spectrum", "prop-1")[1] == report
     assert "fig-spectrum: done" not in capsys.readouterr().out
-    assert os.stat(tmp_path / "pieces/fig-spectrum/finding.json").st_mtime_ns == stamp
+    assert os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns == stamp
 
 
 def test_a_broken_piece_is_in_its_row_and_the_rest_goes_on(tmp_path, monkeypatch) -> None:
-    def broken(bench: Bench) -> Finding:
+    def broken(context: Context) -> Result:
         raise RuntimeError(HOSTILE)
 
-    whole = fig_tokens.PIECE
-    monkeypatch.setattr(fig_tokens, "PIECE", dataclasses.replace(whole, run=broken))
+    whole = fig_tokens.ARTIFACT
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", dataclasses.replace(whole, run=broken))
     code, report = reproduce(tmp_path, "fig-tokens", "prop-1")
     assert code == 1
-    first, second = report["pieces"]
+    first, second = report["artifacts"]
     assert first["error"] == f"RuntimeError: {HOSTILE}"
     assert first["verdicts"] == {"not run": 1}
     assert second["verdicts"] == {"reproduced": 4}
     assert "<script>" not in (tmp_path / "report.html").read_text()
     assert "broken: RuntimeError" in (tmp_path / "report.html").read_text()
     # mended, it is run again without being asked
-    monkeypatch.setattr(fig_tokens, "PIECE", whole)
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", whole)
     code, report = reproduce(tmp_path, "fig-tokens", "prop-1")
     assert code == 0
-    assert report["pieces"][0]["verdicts"] == {"reproduced": 3}
+    assert report["artifacts"][0]["verdicts"] == {"reproduced": 3}
 
 
 def test_ctrl_c_leaves_a_page_and_the_next_time_goes_on(tmp_path, monkeypatch) -> None:
-    def interrupted(bench: Bench) -> Finding:
+    def interrupted(context: Context) -> Result:
         raise KeyboardInterrupt
 
-    whole = fig_tokens.PIECE
-    monkeypatch.setattr(fig_tokens, "PIECE", dataclasses.replace(whole, run=interrupted))
+    whole = fig_tokens.ARTIFACT
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", dataclasses.replace(whole, run=interrupted))
     code, report = reproduce(tmp_path, "fig-spectrum", "fig-tokens")
     assert code == 130
-    assert [bool(piece["rows"]) for piece in report["pieces"]] == [True, False]
-    monkeypatch.setattr(fig_tokens, "PIECE", whole)
-    stamp = os.stat(tmp_path / "pieces/fig-spectrum/finding.json").st_mtime_ns
+    assert [bool(artifact["rows"]) for artifact in report["artifacts"]] == [True, False]
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", whole)
+    stamp = os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns
     code, report = reproduce(tmp_path, "fig-spectrum", "fig-tokens")
     assert code == 0
-    assert all(piece["rows"] for piece in report["pieces"])
-    assert os.stat(tmp_path / "pieces/fig-spectrum/finding.json").st_mtime_ns == stamp
+    assert all(artifact["rows"] for artifact in report["artifacts"])
+    assert os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns == stamp
 
 
 def test_a_piece_with_runs_trains_them_once(tmp_path, monkeypatch, capsys) -> None:
@@ -83,11 +83,11 @@ def test_a_piece_with_runs_trains_them_once(tmp_path, monkeypatch, capsys) -> No
     chosen = {name: cells for name, cells in fig_path.tied_cells(tiny).items() if name in ("fna", "dp")}
     few = [cell for cells in chosen.values() for cell in cells]
     monkeypatch.setattr(fig_path, "tied_cells", lambda _: chosen)
-    monkeypatch.setattr(fig_path, "PIECE", dataclasses.replace(fig_path.PIECE, cells=lambda _: few))
+    monkeypatch.setattr(fig_path, "ARTIFACT", dataclasses.replace(fig_path.ARTIFACT, cells=lambda _: few))
     code, report = reproduce(tmp_path, "fig-path")
     assert code == 0, capsys.readouterr().out
     assert report["runs"]["finished"] == report["runs"]["needed"] == 2
-    (table,) = report["pieces"][0]["tables"]
+    (table,) = report["artifacts"][0]["tables"]
     assert [line[0] for line in table["lines"]] == ["FNA (alpha = 1.2)", "DP"]
     assert all(int(line[1]) >= 1 for line in table["lines"])
     capsys.readouterr()
@@ -101,7 +101,7 @@ def test_a_piece_with_runs_trains_them_once(tmp_path, monkeypatch, capsys) -> No
 def test_without_training_the_page_says_what_is_missing(tmp_path) -> None:
     code, report = reproduce(tmp_path, "fig-hops", "table-imdb", "--scale", "small", "--no-train")
     assert code == 0
-    hops, table = report["pieces"]
+    hops, table = report["artifacts"]
     assert {row["verdict"] for row in hops["rows"]} == {"not run"}
     assert hops["rows"][0]["reason"].endswith("has not been trained")
     assert "needs --scale paper" in table["not_run"]
@@ -111,10 +111,10 @@ def test_without_training_the_page_says_what_is_missing(tmp_path) -> None:
 def test_the_list_and_mistakes(tmp_path, capsys) -> None:
     assert main(["reproduce", "--list", "--scale", "small"]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in all_pieces())
+    assert all(name in said for name in all_artifacts())
     assert "needs --scale paper" in " ".join(said.replace("│", " ").split())
     assert main(["reproduce", "fig-9"]) == 2
-    assert "no piece 'fig-9'; choose from fig-spectrum" in capsys.readouterr().err
+    assert "no artifact 'fig-9'; choose from fig-spectrum" in capsys.readouterr().err
     assert main(["reproduce", "prop-1", "--workers", "0"]) == 2
     assert "--workers must be at least 1, got 0" in capsys.readouterr().err
 
@@ -124,9 +124,9 @@ def hostile_report(folder: Path) -> dict:
     report = json.loads((folder / "report.json").read_text())
     row = dataclasses.asdict(Row(HOSTILE, 1.0, 2.0, reason=HOSTILE))
     report["title"] = HOSTILE
-    report["pieces"][0]["rows"] = [{**row, "difference": -1.0, "verdict": "differs"}]
-    report["pieces"][0]["tables"] = [dataclasses.asdict(Table(HOSTILE, [HOSTILE], [[HOSTILE]]))]
-    report["pieces"][0]["notes"] = [HOSTILE]
+    report["artifacts"][0]["rows"] = [{**row, "difference": -1.0, "verdict": "differs"}]
+    report["artifacts"][0]["tables"] = [dataclasses.asdict(Table(HOSTILE, [HOSTILE], [[HOSTILE]]))]
+    report["artifacts"][0]["notes"] = [HOSTILE]
     return report
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fna_lightning.reproduction.artifact import Claim, Finding, Row, Table
+from fna_lightning.reproduction.artifact import Claim, Result, Row, Table
 from fna_lightning.reproduction.verdict import difference, verdict
 
 
@@ -42,7 +42,7 @@ def test_differences_to_a_range_count_from_its_nearer_end() -> None:
 
 
 def test_a_finding_survives_its_state() -> None:
-    finding = Finding(
+    result = Result(
         [Row("a", 1.0, (0.0, 2.0))], [Claim("b", 1.0)], [Table("t", ["x"], [["1"]])], {"f.png": "c"}, ["n"]
     )
-    assert Finding.of(finding.state()) == finding
+    assert Result.of(result.state()) == result

@@ -1,4 +1,4 @@
-"""The pieces: all there, exact where they are theory, and right about runs whose results are known."""
+"""The artifacts: all there, exact where they are theory, and right about runs whose results are known."""
 
 import re
 from dataclasses import replace
@@ -9,9 +9,9 @@ import yaml
 
 from fna_lightning.errors import UsageError
 from fna_lightning.reproduction.artifacts import (
-    all_pieces,
+    all_artifacts,
     attribution,
-    chosen_pieces,
+    select_artifacts,
     fig_grid,
     fig_path,
     fig_pretrained_pca,
@@ -19,9 +19,9 @@ from fna_lightning.reproduction.artifacts import (
 )
 from fna_lightning.reproduction.artifacts.fig_pretrained_pca import components_for, explained
 from fna_lightning.reproduction.bandwidth import WIDTHS, matched_kappa, width
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.families import small_cells
-from fna_lightning.reproduction.published import deviations, paper
+from fna_lightning.reproduction.paper import deviations, paper
 from fna_lightning.reproduction.scales import PAPER, SCALES, SMALL, SMOKE
 from fna_lightning.reproduction.verdict import verdict
 
@@ -34,30 +34,30 @@ fig-cifar table-translation fig-pretrained-pca controls attribution scoreboard""
 
 
 @pytest.fixture
-def bench(tmp_path) -> Bench:
-    return Bench(SMALL, tmp_path / "runs", tmp_path / "piece")
+def context(tmp_path) -> Context:
+    return Context(SMALL, tmp_path / "runs", tmp_path / "artifact")
 
 
 def test_every_table_and_figure_is_there() -> None:
-    assert list(all_pieces()) == NAMES.split()
-    assert list(chosen_pieces(["prop-1", "fig-grid"])) == ["prop-1", "fig-grid"]
-    with pytest.raises(UsageError, match="no piece 'fig-9'; choose from fig-spectrum"):
-        chosen_pieces(["fig-9"])
+    assert list(all_artifacts()) == NAMES.split()
+    assert list(select_artifacts(["prop-1", "fig-grid"])) == ["prop-1", "fig-grid"]
+    with pytest.raises(UsageError, match="no artifact 'fig-9'; choose from fig-spectrum"):
+        select_artifacts(["fig-9"])
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 def test_cells_of_every_scale_name_different_folders(scale, tmp_path) -> None:
-    cells = {cell for piece in all_pieces().values() if not piece.refusal(scale) for cell in piece.cells(scale)}
+    cells = {cell for artifact in all_artifacts().values() if not artifact.skip_reason(scale) for cell in artifact.cells(scale)}
     assert len({cell.folder(tmp_path) for cell in cells}) == len(cells)
     assert len(cells) >= 40
 
 
 @pytest.mark.parametrize("name", ["fig-spectrum", "fig-tokens", "prop-1", "generator"])
-def test_theory_is_reproduced_at_every_scale(name, bench) -> None:
-    finding = all_pieces()[name].run(bench)
-    assert finding.rows
-    assert {row.label: verdict(row) for row in finding.rows if verdict(row) != "reproduced"} == {}
-    assert all((bench.folder / picture).stat().st_size > 3000 for picture in finding.figures)
+def test_theory_is_reproduced_at_every_scale(name, context) -> None:
+    result = all_artifacts()[name].run(context)
+    assert result.rows
+    assert {row.label: verdict(row) for row in result.rows if verdict(row) != "reproduced"} == {}
+    assert all((context.folder / picture).stat().st_size > 3000 for picture in result.figures)
 
 
 def test_the_proposition_fails_where_it_must() -> None:
@@ -67,19 +67,19 @@ def test_the_proposition_fails_where_it_must() -> None:
     assert prop_1.largest_difference(attention, 0, orthogonal=False) > 1e-3
 
 
-def test_the_grid_beside_the_paper(bench) -> None:
+def test_the_grid_beside_the_paper(context) -> None:
     accuracies = {"fna": (0.83, 0.84, 0.85), "la": (0.80, 0.81, 0.82), "dp": (0.83, 0.85, 0.83)}
     for name, values in accuracies.items():
-        finish(small_cells(SMALL, name), bench.runs, values)
-    finding = fig_grid.run(bench)
-    rows = {row.label: row for row in finding.rows}
+        finish(small_cells(SMALL, name), context.runs, values)
+    result = fig_grid.run(context)
+    rows = {row.label: row for row in result.rows}
     assert rows["FNA, Q != K, d = 8"].ours == pytest.approx(84.0)
     assert rows["FNA, Q != K, d = 8"].half_width == pytest.approx(2.484, abs=1e-3)
     assert verdict(rows["FNA, Q != K, d = 8"]) == "not comparable"
     assert rows["FNA, Q != K, d = 8"].reason == "shorter training"
     assert verdict(rows["DP, Q = K, d = 8"]) == "not run"
     assert "has not been trained" in rows["DP, Q = K, d = 8"].reason
-    claims = {claim.label: claim for claim in finding.claims}
+    claims = {claim.label: claim for claim in result.claims}
     assert verdict(claims["FNA above LA, Q != K, d = 8"]) == "reproduced"
     assert claims["FNA above LA, Q != K, d = 8"].published == pytest.approx(5.0)
     assert verdict(claims["FNA above DP, Q != K, d = 8"]) == "differs"
@@ -87,51 +87,51 @@ def test_the_grid_beside_the_paper(bench) -> None:
 
 
 def test_the_grid_draws_curves_over_widths(tmp_path) -> None:
-    bench = Bench(PAPER, tmp_path / "runs", tmp_path / "piece")
+    context = Context(PAPER, tmp_path / "runs", tmp_path / "artifact")
     for dim in (8, 16):
-        finish(small_cells(PAPER, "fna", dim=dim), bench.runs, [0.8, 0.81, 0.82, 0.83, 0.84])
-    finding = fig_grid.run(bench)
-    rows = {row.label: row for row in finding.rows}
+        finish(small_cells(PAPER, "fna", dim=dim), context.runs, [0.8, 0.81, 0.82, 0.83, 0.84])
+    result = fig_grid.run(context)
+    rows = {row.label: row for row in result.rows}
     assert verdict(rows["FNA, Q != K, d = 16"]) == "differs"
     assert "FNA, Q != K, d = 16, 2 layers" in rows
-    assert (bench.folder / "grid.png").stat().st_size > 3000
+    assert (context.folder / "grid.png").stat().st_size > 3000
 
 
 def test_numbers_trained_as_in_the_paper_are_comparable(tmp_path) -> None:
-    bench = Bench(PAPER, tmp_path / "runs", tmp_path / "piece")
+    context = Context(PAPER, tmp_path / "runs", tmp_path / "artifact")
     cells = small_cells(PAPER, "dp")
-    finish(cells, bench.runs, [0.741, 0.742, 0.740, 0.741, 0.741])
-    assert verdict(bench.row("DP", cells, 74.1, tolerance=0.3)) == "reproduced"
-    assert verdict(bench.row("DP", cells, 79.0, tolerance=0.3)) == "differs"
+    finish(cells, context.runs, [0.741, 0.742, 0.740, 0.741, 0.741])
+    assert verdict(context.row("DP", cells, 74.1, tolerance=0.3)) == "reproduced"
+    assert verdict(context.row("DP", cells, 79.0, tolerance=0.3)) == "differs"
 
 
-def test_a_failed_run_says_what_went_wrong(bench) -> None:
+def test_a_failed_run_says_what_went_wrong(context) -> None:
     cell = small_cells(SMALL, "fna")[0]
-    log = cell.start(bench.runs) / "log.txt"
+    log = cell.start(context.runs) / "log.txt"
     log.write_text("epoch 1\n")
-    assert bench.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: has not finished"
-    log.write_text(f"epoch 1\nRuntimeError: no room in {bench.runs}/x\n")
-    assert bench.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: RuntimeError: no room in RUNS/x"
+    assert context.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: has not finished"
+    log.write_text(f"epoch 1\nRuntimeError: no room in {context.runs}/x\n")
+    assert context.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: RuntimeError: no room in RUNS/x"
 
 
-def test_attribution_pairs_its_seeds(bench) -> None:
+def test_attribution_pairs_its_seeds(context) -> None:
     every = attribution.CHOICES["all together, Q != K"]
     for name, values in (("fna", (0.83, 0.84)), ("dp", (0.74, 0.74))):
-        finish(attribution.choice_cells(SMALL, name, every), bench.runs, values)
-    finding = attribution.run(bench)
-    row = next(row for row in finding.rows if row.label.endswith("Q != K"))
+        finish(attribution.choice_cells(SMALL, name, every), context.runs, values)
+    result = attribution.run(context)
+    row = next(row for row in result.rows if row.label.endswith("Q != K"))
     assert row.ours == pytest.approx(9.5)
     assert row.paper == pytest.approx(9.1)
-    line = next(line for line in finding.tables[0].lines if line[0] == "all together, Q != K")
+    line = next(line for line in result.tables[0].lines if line[0] == "all together, Q != K")
     assert line[1] == "83.50 ± 6.35"
     assert line[-1] == "+9.50 ± 6.35"
 
 
-def test_attribution_has_its_controls_at_full_length(bench) -> None:
+def test_attribution_has_its_controls_at_full_length(context) -> None:
     base = attribution.CHOICES[attribution.BASE]
     for name, value in (("fna", 0.83), ("uniform", 0.80)):
-        finish(attribution.choice_cells(PAPER, name, base), bench.runs, (value,) * PAPER.few_seeds)
-    (table,) = attribution.run(replace(bench, scale=PAPER)).tables
+        finish(attribution.choice_cells(PAPER, name, base), context.runs, (value,) * PAPER.few_seeds)
+    (table,) = attribution.run(replace(context, scale=PAPER)).tables
     assert table.columns[-1] == "FNA - uniform"
     assert table.lines[0][-1] == "+3.00 ± 0.00"
 
@@ -185,18 +185,18 @@ def test_principal_components_of_a_plane_in_space() -> None:
     assert components_for(0.999, cumulative) == 2
 
 
-def test_pretrained_embeddings_are_drawn_or_the_reason_said(bench, monkeypatch) -> None:
+def test_pretrained_embeddings_are_drawn_or_the_reason_said(context, monkeypatch) -> None:
     torch.manual_seed(0)
     tables = {"x.word_embeddings.weight": torch.randn(50, 3) @ torch.randn(3, 8), "x.wpe.weight": torch.randn(20, 8)}
     monkeypatch.setattr(fig_pretrained_pca, "load", lambda _: tables)
-    finding = fig_pretrained_pca.run(bench)
-    assert [line[-1] for line in finding.tables[0].lines[:2]] == ["3", "8"]
+    result = fig_pretrained_pca.run(context)
+    assert [line[-1] for line in result.tables[0].lines[:2]] == ["3", "8"]
 
     def nothing(name: str) -> dict:
         raise OSError(f"no {name} here\nmore")
 
     monkeypatch.setattr(fig_pretrained_pca, "load", nothing)
-    assert "albert-base-v2 cannot be had: no albert-base-v2 here" in fig_pretrained_pca.run(bench).not_run
+    assert "albert-base-v2 cannot be had: no albert-base-v2 here" in fig_pretrained_pca.run(context).not_run
 
 
 def test_the_register_is_whole() -> None:
@@ -216,8 +216,8 @@ def test_the_papers_values_are_complete() -> None:
 
 
 def test_smoke_trains_on_embedded_data_only() -> None:
-    for piece in all_pieces().values():
-        for cell in piece.cells(SMOKE) if not piece.refusal(SMOKE) else []:
+    for artifact in all_artifacts().values():
+        for cell in artifact.cells(SMOKE) if not artifact.skip_reason(SMOKE) else []:
             embedded = (
                 dict(cell.fixed).get("data") == "ReviewData" or "digits" in cell.config or "numbers" in cell.config
             )
