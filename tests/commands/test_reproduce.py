@@ -1,4 +1,4 @@
-"""reproduce: one page, nothing done twice, a broken artifact in its row."""
+"""`reproduce`: one report, no work is repeated, and a failing artifact does not stop the others."""
 
 import asyncio
 import dataclasses
@@ -12,8 +12,8 @@ from fna_lightning.cli import main
 from fna_lightning.reproduction.artifact import Result, Row, Table
 from fna_lightning.reproduction.artifacts import all_artifacts, fig_path, fig_tokens
 from fna_lightning.reproduction.context import Context
-from fna_lightning.reproduction.markdown import markdown
-from fna_lightning.reproduction.page import page
+from fna_lightning.reproduction.markdown import markdown_page
+from fna_lightning.reproduction.page import html_page
 from fna_lightning.reproduction.scales import SCALES, SMOKE
 
 from helpers.browser import CHROMIUM, browser
@@ -26,7 +26,7 @@ def reproduce(folder: Path, *words: str) -> tuple[int, dict]:
     return code, json.loads((folder / "report.json").read_text())
 
 
-def test_pieces_of_theory_are_run_once(tmp_path, capsys) -> None:
+def test_artifacts_are_run_once(tmp_path, capsys) -> None:
     code, report = reproduce(tmp_path, "fig-spectrum", "prop-1", "--json", str(tmp_path / "copy.json"))
     assert code == 0
     assert json.loads((tmp_path / "copy.json").read_text()) == report
@@ -38,12 +38,12 @@ def test_pieces_of_theory_are_run_once(tmp_path, capsys) -> None:
     assert os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns == stamp
 
 
-def test_a_broken_piece_is_in_its_row_and_the_rest_goes_on(tmp_path, monkeypatch) -> None:
-    def broken(context: Context) -> Result:
+def test_a_failing_artifact_is_reported_and_the_others_run(tmp_path, monkeypatch) -> None:
+    def fail(context: Context) -> Result:
         raise RuntimeError(HOSTILE)
 
-    whole = fig_tokens.ARTIFACT
-    monkeypatch.setattr(fig_tokens, "ARTIFACT", dataclasses.replace(whole, run=broken))
+    original = fig_tokens.ARTIFACT
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", dataclasses.replace(original, run=fail))
     code, report = reproduce(tmp_path, "fig-tokens", "prop-1")
     assert code == 1
     first, second = report["artifacts"]
@@ -51,24 +51,24 @@ def test_a_broken_piece_is_in_its_row_and_the_rest_goes_on(tmp_path, monkeypatch
     assert first["verdicts"] == {"not run": 1}
     assert second["verdicts"] == {"reproduced": 4}
     assert "<script>" not in (tmp_path / "report.html").read_text()
-    assert "broken: RuntimeError" in (tmp_path / "report.html").read_text()
-    # mended, it is run again without being asked
-    monkeypatch.setattr(fig_tokens, "ARTIFACT", whole)
+    assert "failed: RuntimeError" in (tmp_path / "report.html").read_text()
+    # A failed artifact is run again the next time.
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", original)
     code, report = reproduce(tmp_path, "fig-tokens", "prop-1")
     assert code == 0
     assert report["artifacts"][0]["verdicts"] == {"reproduced": 3}
 
 
-def test_ctrl_c_leaves_a_page_and_the_next_time_goes_on(tmp_path, monkeypatch) -> None:
-    def interrupted(context: Context) -> Result:
+def test_ctrl_c_writes_a_report_and_the_next_call_continues(tmp_path, monkeypatch) -> None:
+    def interrupt(context: Context) -> Result:
         raise KeyboardInterrupt
 
-    whole = fig_tokens.ARTIFACT
-    monkeypatch.setattr(fig_tokens, "ARTIFACT", dataclasses.replace(whole, run=interrupted))
+    original = fig_tokens.ARTIFACT
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", dataclasses.replace(original, run=interrupt))
     code, report = reproduce(tmp_path, "fig-spectrum", "fig-tokens")
     assert code == 130
     assert [bool(artifact["rows"]) for artifact in report["artifacts"]] == [True, False]
-    monkeypatch.setattr(fig_tokens, "ARTIFACT", whole)
+    monkeypatch.setattr(fig_tokens, "ARTIFACT", original)
     stamp = os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns
     code, report = reproduce(tmp_path, "fig-spectrum", "fig-tokens")
     assert code == 0
@@ -76,8 +76,8 @@ def test_ctrl_c_leaves_a_page_and_the_next_time_goes_on(tmp_path, monkeypatch) -
     assert os.stat(tmp_path / "artifacts/fig-spectrum/result.json").st_mtime_ns == stamp
 
 
-def test_a_piece_with_runs_trains_them_once(tmp_path, monkeypatch, capsys) -> None:
-    """The reduced smoke run: two models, one figure."""
+def test_runs_of_an_artifact_are_trained_once(tmp_path, monkeypatch, capsys) -> None:
+    """A reduced smoke run: two models, one figure."""
     tiny = SMOKE.with_settings((("data.train_size", "64"), ("data.eval_size", "32"), ("trainer.max_epochs", "1")))
     monkeypatch.setitem(SCALES, "smoke", tiny)
     chosen = {name: cells for name, cells in fig_path.tied_cells(tiny).items() if name in ("fna", "dp")}
@@ -92,13 +92,13 @@ def test_a_piece_with_runs_trains_them_once(tmp_path, monkeypatch, capsys) -> No
     assert all(int(line[1]) >= 1 for line in table["lines"])
     capsys.readouterr()
     assert reproduce(tmp_path, "fig-path")[0] == 0
-    said = capsys.readouterr().out
-    assert "2 runs in" in said
-    assert "0 to do here" in said
-    assert "fig-path: done" not in said
+    output = capsys.readouterr().out
+    assert "2 runs in" in output
+    assert "0 to do here" in output
+    assert "fig-path: done" not in output
 
 
-def test_without_training_the_page_says_what_is_missing(tmp_path) -> None:
+def test_no_train_reports_missing_runs(tmp_path) -> None:
     code, report = reproduce(tmp_path, "fig-hops", "table-imdb", "--scale", "small", "--no-train")
     assert code == 0
     hops, table = report["artifacts"]
@@ -108,13 +108,13 @@ def test_without_training_the_page_says_what_is_missing(tmp_path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_list_and_mistakes(tmp_path, capsys) -> None:
+def test_list_and_usage_errors(tmp_path, capsys) -> None:
     assert main(["reproduce", "--list", "--scale", "small"]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in all_artifacts())
-    assert "needs --scale paper" in " ".join(said.replace("│", " ").split())
+    output = capsys.readouterr().out
+    assert all(name in output for name in all_artifacts())
+    assert "needs --scale paper" in " ".join(output.replace("│", " ").split())
     assert main(["reproduce", "fig-9"]) == 2
-    assert "no artifact 'fig-9'; choose from fig-spectrum" in capsys.readouterr().err
+    assert "unknown artifact 'fig-9'; choose from fig-spectrum" in capsys.readouterr().err
     assert main(["reproduce", "prop-1", "--workers", "0"]) == 2
     assert "--workers must be at least 1, got 0" in capsys.readouterr().err
 
@@ -130,20 +130,20 @@ def hostile_report(folder: Path) -> dict:
     return report
 
 
-def test_texts_cannot_break_out_of_the_page(tmp_path) -> None:
+def test_report_escapes_all_text(tmp_path) -> None:
     report = hostile_report(tmp_path)
-    text = page(report, tmp_path)
+    text = html_page(report, tmp_path)
     assert "<script" not in text
     assert "<img src=x" not in text
-    line = next(line for line in markdown(report).splitlines() if line.startswith("| \\<script"))
+    line = next(line for line in markdown_page(report).splitlines() if line.startswith("| \\<script"))
     assert line.replace("\\|", "").count("|") == 9
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_the_page_opens_in_a_browser(tmp_path) -> None:
-    pytest.importorskip("aiohttp", reason="the browser is driven over a web socket: pip install aiohttp")
+    pytest.importorskip("aiohttp", reason="needs aiohttp to control the browser: pip install aiohttp")
     report = hostile_report(tmp_path)
-    (tmp_path / "report.html").write_text(page(report, tmp_path))
+    (tmp_path / "report.html").write_text(html_page(report, tmp_path))
 
     async def visit() -> tuple[list[int], str, list[str]]:
         async with browser(tmp_path / "profile") as tab:

@@ -197,7 +197,7 @@ def test_a_published_folder_there_and_back(checkpoint: Path, published: Path) ->
 def test_what_is_no_safetensors_file(content: bytes, published: Path) -> None:
     (published / "model.safetensors").write_bytes(content)
     with pytest.raises(
-        UsageError, match=r"model\.safetensors is no safetensors file that can be read: .+; export the model again"
+        UsageError, match=r"model\.safetensors is not a readable safetensors file: .+; export the model again"
     ):
         load_published(published)
 

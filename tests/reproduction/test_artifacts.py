@@ -1,4 +1,4 @@
-"""The artifacts: all there, exact where they are theory, and right about runs whose results are known."""
+"""Artifacts: complete, exact for theory, and correct for runs with known results."""
 
 import re
 from dataclasses import replace
@@ -11,23 +11,23 @@ from fna_lightning.errors import UsageError
 from fna_lightning.reproduction.artifacts import (
     all_artifacts,
     attribution,
-    select_artifacts,
     fig_grid,
     fig_path,
     fig_pretrained_pca,
     prop_1,
+    select_artifacts,
 )
-from fna_lightning.reproduction.artifacts.fig_pretrained_pca import components_for, explained
-from fna_lightning.reproduction.bandwidth import WIDTHS, matched_kappa, width
+from fna_lightning.reproduction.artifacts.fig_pretrained_pca import components_for, explained_variance
+from fna_lightning.reproduction.bandwidth import WIDTHS, kernel_width, matched_kappa
 from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.families import small_cells
-from fna_lightning.reproduction.paper import deviations, paper
+from fna_lightning.reproduction.paper import deviations, paper_values
 from fna_lightning.reproduction.scales import PAPER, SCALES, SMALL, SMOKE
 from fna_lightning.reproduction.verdict import verdict
 
 from helpers.fake_runs import finish
 
-# the tables and figures of the paper, and what it does not have
+# tables and figures of the paper, followed by artifacts the paper does not have
 NAMES = """fig-spectrum fig-tokens prop-1 generator
 fig-grid fig-ablation fig-gap fig-diffusion-map fig-path fig-hops fig-hops-length table-imdb table-sphere
 fig-cifar table-translation fig-pretrained-pca controls attribution scoreboard"""
@@ -38,36 +38,41 @@ def context(tmp_path) -> Context:
     return Context(SMALL, tmp_path / "runs", tmp_path / "artifact")
 
 
-def test_every_table_and_figure_is_there() -> None:
+def test_every_table_and_figure_exists() -> None:
     assert list(all_artifacts()) == NAMES.split()
     assert list(select_artifacts(["prop-1", "fig-grid"])) == ["prop-1", "fig-grid"]
-    with pytest.raises(UsageError, match="no artifact 'fig-9'; choose from fig-spectrum"):
+    with pytest.raises(UsageError, match="unknown artifact 'fig-9'; choose from fig-spectrum"):
         select_artifacts(["fig-9"])
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
-def test_cells_of_every_scale_name_different_folders(scale, tmp_path) -> None:
-    cells = {cell for artifact in all_artifacts().values() if not artifact.skip_reason(scale) for cell in artifact.cells(scale)}
+def test_cells_have_different_folders(scale, tmp_path) -> None:
+    cells = {
+        cell
+        for artifact in all_artifacts().values()
+        if not artifact.skip_reason(scale)
+        for cell in artifact.cells(scale)
+    }
     assert len({cell.folder(tmp_path) for cell in cells}) == len(cells)
     assert len(cells) >= 40
 
 
 @pytest.mark.parametrize("name", ["fig-spectrum", "fig-tokens", "prop-1", "generator"])
-def test_theory_is_reproduced_at_every_scale(name, context) -> None:
+def test_theory_is_reproduced(name, context) -> None:
     result = all_artifacts()[name].run(context)
     assert result.rows
     assert {row.label: verdict(row) for row in result.rows if verdict(row) != "reproduced"} == {}
     assert all((context.folder / picture).stat().st_size > 3000 for picture in result.figures)
 
 
-def test_the_proposition_fails_where_it_must() -> None:
+def test_the_proposition_fails_without_its_assumptions() -> None:
     attention = prop_1.Fractional(1.2)
     assert prop_1.largest_difference(attention, 0) < 1e-14
     assert prop_1.largest_difference(attention, 0, heads=2) > 1e-3
     assert prop_1.largest_difference(attention, 0, orthogonal=False) > 1e-3
 
 
-def test_the_grid_beside_the_paper(context) -> None:
+def test_grid_rows_and_claims(context) -> None:
     accuracies = {"fna": (0.83, 0.84, 0.85), "la": (0.80, 0.81, 0.82), "dp": (0.83, 0.85, 0.83)}
     for name, values in accuracies.items():
         finish(small_cells(SMALL, name), context.runs, values)
@@ -86,7 +91,7 @@ def test_the_grid_beside_the_paper(context) -> None:
     assert verdict(claims["FNA above uniform, Q != K, d = 8"]) == "not run"
 
 
-def test_the_grid_draws_curves_over_widths(tmp_path) -> None:
+def test_grid_draws_curves_for_several_widths(tmp_path) -> None:
     context = Context(PAPER, tmp_path / "runs", tmp_path / "artifact")
     for dim in (8, 16):
         finish(small_cells(PAPER, "fna", dim=dim), context.runs, [0.8, 0.81, 0.82, 0.83, 0.84])
@@ -97,7 +102,7 @@ def test_the_grid_draws_curves_over_widths(tmp_path) -> None:
     assert (context.folder / "grid.png").stat().st_size > 3000
 
 
-def test_numbers_trained_as_in_the_paper_are_comparable(tmp_path) -> None:
+def test_fully_trained_numbers_are_comparable(tmp_path) -> None:
     context = Context(PAPER, tmp_path / "runs", tmp_path / "artifact")
     cells = small_cells(PAPER, "dp")
     finish(cells, context.runs, [0.741, 0.742, 0.740, 0.741, 0.741])
@@ -105,7 +110,7 @@ def test_numbers_trained_as_in_the_paper_are_comparable(tmp_path) -> None:
     assert verdict(context.row("DP", cells, 79.0, tolerance=0.3)) == "differs"
 
 
-def test_a_failed_run_says_what_went_wrong(context) -> None:
+def test_row_of_a_failed_run_contains_the_error(context) -> None:
     cell = small_cells(SMALL, "fna")[0]
     log = cell.start(context.runs) / "log.txt"
     log.write_text("epoch 1\n")
@@ -114,10 +119,10 @@ def test_a_failed_run_says_what_went_wrong(context) -> None:
     assert context.row("FNA", [cell], 83.2).reason == f"{cell.label} seed 0: RuntimeError: no room in RUNS/x"
 
 
-def test_attribution_pairs_its_seeds(context) -> None:
-    every = attribution.CHOICES["all together, Q != K"]
+def test_attribution_is_paired_by_seed(context) -> None:
+    everything = attribution.CHOICES["all together, Q != K"]
     for name, values in (("fna", (0.83, 0.84)), ("dp", (0.74, 0.74))):
-        finish(attribution.choice_cells(SMALL, name, every), context.runs, values)
+        finish(attribution.choice_cells(SMALL, name, everything), context.runs, values)
     result = attribution.run(context)
     row = next(row for row in result.rows if row.label.endswith("Q != K"))
     assert row.ours == pytest.approx(9.5)
@@ -127,7 +132,7 @@ def test_attribution_pairs_its_seeds(context) -> None:
     assert line[-1] == "+9.50 ± 6.35"
 
 
-def test_attribution_has_its_controls_at_full_length(context) -> None:
+def test_attribution_includes_controls_with_full_training(context) -> None:
     base = attribution.CHOICES[attribution.BASE]
     for name, value in (("fna", 0.83), ("uniform", 0.80)):
         finish(attribution.choice_cells(PAPER, name, base), context.runs, (value,) * PAPER.few_seeds)
@@ -136,7 +141,7 @@ def test_attribution_has_its_controls_at_full_length(context) -> None:
     assert table.lines[0][-1] == "+3.00 ± 0.00"
 
 
-def test_attribution_switches_one_thing_at_a_time() -> None:
+def test_attribution_changes_one_setting_at_a_time() -> None:
     base = set(attribution.choice_cells(SMALL, "fna", attribution.CHOICES[attribution.BASE])[0].overrides)
     changed = {
         label: set(attribution.choice_cells(SMALL, "fna", choice)[0].overrides) - base
@@ -145,80 +150,81 @@ def test_attribution_switches_one_thing_at_a_time() -> None:
     assert changed["softmax twice"] == {("model.softmax_twice", "true")}
     assert changed["frozen random positions"] == {("model.embedding.positions", "random")}
     assert len(changed["all together, Q = K"]) == 6
-    # the authors' code hides a token from itself for FNA and LA, not for DP
+    # The authors' code excludes self-pairs for FNA and LA, but not for DP.
     dp = attribution.choice_cells(SMALL, "dp", attribution.CHOICES["all together, Q = K"])[0].overrides
     assert ("model.attention.exclude_self", "true") not in dp
 
 
-def test_the_small_scale_reuses_runs_of_the_sweep(tmp_path) -> None:
-    """The folder that `sweep --set trainer.max_epochs=3 --set ...milestones=[2] --set ...progress_bar=false` makes."""
+def test_small_scale_shares_run_folders_with_sweep(tmp_path) -> None:
+    """The name is that of `sweep --set trainer.max_epochs=3 --set ...milestones=[2] --set ...progress_bar=false`."""
     cell = small_cells(SMALL, "fna", tied=True)[0]
     assert cell.folder(tmp_path).parent.name == "imdb_small_fna_tied=true_dc01d4"
     assert cell.overrides == (("model.encoder.projection.tied", "true"),)
 
 
-def test_settings_of_every_run_have_folders_of_their_own(tmp_path) -> None:
+def test_further_settings_change_the_run_folder(tmp_path) -> None:
     other = SMALL.with_settings((("trainer.devices", "2"),))
-    (one, two) = (small_cells(scale, "fna")[0] for scale in (SMALL, other))
-    assert "--trainer.devices=2" in two.arguments()
-    assert one.folder(tmp_path) != two.folder(tmp_path)
+    small_cell, other_cell = (small_cells(scale, "fna")[0] for scale in (SMALL, other))
+    assert "--trainer.devices=2" in other_cell.arguments()
+    assert small_cell.folder(tmp_path) != other_cell.folder(tmp_path)
 
 
-@pytest.mark.parametrize("by", WIDTHS)
-def test_a_gaussian_as_wide_as_fna(by) -> None:
-    kappa = matched_kappa(8, by)
-    assert width(by, 2.0, kappa, 8) == pytest.approx(width(by, 1.2, "auto", 8), rel=1e-5)
-    # wider than the paper's Gaussian, whose kappa is sqrt(8)
+@pytest.mark.parametrize("measure", WIDTHS)
+def test_matched_gaussian_is_as_wide_as_fna(measure) -> None:
+    kappa = matched_kappa(8, measure)
+    assert kernel_width(measure, 2.0, kappa, 8) == pytest.approx(kernel_width(measure, 1.2, "auto", 8), rel=1e-5)
+    # The kappa of the paper's Gaussian is sqrt(8).
     assert kappa > 1.3 * 8**0.5
 
 
-def test_related_tokens_are_two_places_of_one_word() -> None:
-    assert fig_path.related(["a", "film", "of", "a", " Film", "x"]) == (1, 4)
-    assert fig_path.related(["a", "b", "c"]) == (0, 2)
+def test_related_positions_are_those_of_a_repeated_word() -> None:
+    assert fig_path.related_positions(["a", "film", "of", "a", " Film", "x"]) == (1, 4)
+    assert fig_path.related_positions(["a", "b", "c"]) == (0, 2)
 
 
-def test_principal_components_of_a_plane_in_space() -> None:
+def test_principal_components_of_points_in_a_plane() -> None:
     torch.manual_seed(0)
     points = torch.randn(100, 2) @ torch.randn(2, 7)
-    cumulative = explained(points)
+    cumulative = explained_variance(points)
     assert cumulative[1].item() == pytest.approx(1.0)
     assert components_for(0.999, cumulative) == 2
 
 
-def test_pretrained_embeddings_are_drawn_or_the_reason_said(context, monkeypatch) -> None:
+def test_pretrained_embeddings(context, monkeypatch) -> None:
     torch.manual_seed(0)
     tables = {"x.word_embeddings.weight": torch.randn(50, 3) @ torch.randn(3, 8), "x.wpe.weight": torch.randn(20, 8)}
     monkeypatch.setattr(fig_pretrained_pca, "load", lambda _: tables)
     result = fig_pretrained_pca.run(context)
     assert [line[-1] for line in result.tables[0].lines[:2]] == ["3", "8"]
 
-    def nothing(name: str) -> dict:
+    def fail(name: str) -> dict:
         raise OSError(f"no {name} here\nmore")
 
-    monkeypatch.setattr(fig_pretrained_pca, "load", nothing)
-    assert "albert-base-v2 cannot be had: no albert-base-v2 here" in fig_pretrained_pca.run(context).not_run
+    monkeypatch.setattr(fig_pretrained_pca, "load", fail)
+    assert "albert-base-v2 is not available: no albert-base-v2 here" in fig_pretrained_pca.run(context).not_run
 
 
-def test_the_register_is_whole() -> None:
-    keys = {"what", "paper", "code", "ours", "changes"}
+def test_deviations_are_complete() -> None:
+    keys = {"topic", "paper", "code", "ours", "effect"}
     assert len(deviations()) >= 15
-    for one in deviations():
-        assert set(one) == keys
-        assert all(isinstance(text, str) and text for text in one.values())
-    # rows that the register sends people to
-    for label in re.findall(r'row "([^"]+)"', yaml.safe_dump(deviations(), width=10_000)):
-        assert label in attribution.CHOICES
+    for deviation in deviations():
+        assert set(deviation) == keys
+        assert all(isinstance(text, str) and text for text in deviation.values())
+    # The deviations refer to rows of the attribution table.
+    labels = re.findall(r'row "([^"]+)"', yaml.safe_dump(deviations(), width=10_000))
+    assert len(labels) >= 4
+    assert set(labels) <= set(attribution.CHOICES)
 
 
-def test_the_papers_values_are_complete() -> None:
-    assert set(paper()) == {"spectrum", "tokens", "grid", "imdb", "sphere", "cifar", "translation", "graph"}
-    assert all(len(values) == 4 for side in ("tied", "untied") for values in paper()["grid"][side].values())
+def test_paper_values_are_complete() -> None:
+    assert set(paper_values()) == {"spectrum", "tokens", "grid", "imdb", "sphere", "cifar", "translation", "graph"}
+    assert all(len(values) == 4 for side in ("tied", "untied") for values in paper_values()["grid"][side].values())
 
 
 def test_smoke_trains_on_embedded_data_only() -> None:
-    for artifact in all_artifacts().values():
-        for cell in artifact.cells(SMOKE) if not artifact.skip_reason(SMOKE) else []:
-            embedded = (
-                dict(cell.fixed).get("data") == "ReviewData" or "digits" in cell.config or "numbers" in cell.config
-            )
-            assert embedded, cell.label
+    artifacts = [artifact for artifact in all_artifacts().values() if not artifact.skip_reason(SMOKE)]
+    cells = [cell for artifact in artifacts for cell in artifact.cells(SMOKE)]
+    assert len(cells) >= 40
+    for cell in cells:
+        embedded_config = "digits" in cell.config or "numbers" in cell.config
+        assert embedded_config or dict(cell.fixed).get("data") == "ReviewData", cell.label
