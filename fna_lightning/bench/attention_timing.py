@@ -33,13 +33,14 @@ def check(name: str, shape: Shape) -> dict[str, float]:
     q, k, v, upstream = (torch.randn(sizes, generator=generator, dtype=torch.float64) for _ in range(4))
     results = []
     for dtype in (torch.float32, torch.float64):
-        inputs = [x.float().to(dtype).requires_grad_() for x in (q, k, v)]
+        # Both start from the same float32 values.
+        query, key, value = (x.float().to(dtype).requires_grad_() for x in (q, k, v))
         if dtype == torch.float32:
-            out = competitor.attend(*inputs, shape.causal)
+            out = competitor.attend(query, key, value, shape.causal)
         else:
-            mask = competitor.attention.visibility(inputs[0], inputs[1], None, is_causal=shape.causal)
-            out = KERNELS["reference"].run(Call(competitor.attention, *inputs, mask, 0.0))
-        results.append([out, *torch.autograd.grad(out, inputs, upstream.float().to(dtype))])
+            mask = competitor.attention.visibility(query, key, None, is_causal=shape.causal)
+            out = KERNELS["reference"].run(Call(competitor.attention, query, key, value, mask, 0.0))
+        results.append([out, *torch.autograd.grad(out, (query, key, value), upstream.float().to(dtype))])
     gaps = [
         ((actual - expected).abs().max() / expected.abs().max()).item()
         for actual, expected in zip(*results, strict=True)
@@ -59,14 +60,15 @@ def measure(shape: Shape, names: list[str], seconds: float) -> list[MeasurementR
     errors = {name: check(name, shape) for name in names}
     generator = torch.Generator().manual_seed(1)
     q, k, v, upstream = (torch.randn(shape.sizes, generator=generator) for _ in range(4))
-    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    query, key, value = (x.clone().requires_grad_() for x in (q, k, v))
 
     def forward(competitor: Competitor) -> None:
         with torch.no_grad():
             competitor.attend(q, k, v, shape.causal)
 
     def forward_backward(competitor: Competitor) -> None:
-        torch.autograd.grad(competitor.attend(*inputs, shape.causal), inputs, upstream)
+        out = competitor.attend(query, key, value, shape.causal)
+        torch.autograd.grad(out, (query, key, value), upstream)
 
     rows: dict[str, MeasurementRow] = {
         name: {"shape": str(shape), "competitor": name, **errors[name]} for name in names

@@ -119,7 +119,7 @@ def _competitors() -> dict[str, Competitor]:
             tolerance=PLAIN_TOLERANCE,
         ),
     }
-    attentions = {
+    attentions: dict[str, Callable[..., Attention]] = {
         "FNA": partial(Fractional, ALPHA),
         "FNA alpha=2": partial(Fractional, 2.0),
         "FNA sphere": partial(Spherical, ALPHA),
