@@ -258,7 +258,7 @@ def test_what_is_neither_a_folder_nor_on_the_hub(monkeypatch: pytest.MonkeyPatch
     ):
         load_published(address)
     for name in (tmp_path / "none", "someone/not-downloaded-yet"):
-        with pytest.raises(UsageError, match=f"no folder '{name}', and the hub gives no model .+; give a folder that"):
+        with pytest.raises(UsageError, match=f"'{name}' is not a folder, and the hub has no model .+; give a folder"):
             load_published(name, cache_dir=tmp_path, local_files_only=True)
 
 
