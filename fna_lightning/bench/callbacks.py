@@ -1,9 +1,9 @@
-"""Time training with and without AttentionGraph at its defaults, in one run.
+"""Cost of the AttentionGraph callback at its defaults: training time with and without it.
 
-Fits alternate between the two and start from the same seed, so both see the same batches. The ratio of their times is
-what a user waits longer. On a busy machine the clock on the wall is mostly noise, so the seconds of processor each fit
-took are compared too, and the callback's own clock, for as many epochs as the configuration has, is shown beside them.
-That clock misses nothing if the rest of a fit takes as long as a fit without it.
+Fits with and without the callback alternate and start from the same seed, so both use the same batches. Reported are
+the ratio of wall times, the ratio of CPU times (less affected by other load), and the time the callback measures
+itself, extrapolated to the epochs of the configuration. If a fit without the callback takes as long as the rest of a
+fit with it, the callback's own measurement is complete.
 
 Examples:
   fna-lightning bench callbacks --config reviews_fna.yaml
@@ -23,18 +23,18 @@ from typing import Any
 
 from fna_lightning.errors import UsageError
 
-# validation is no part of the question; one batch lets the callback look
+# The cost of validation is not measured; the callback needs one batch.
 VALIDATION_BATCHES = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Add the arguments of ``bench callbacks``."""
     parser.add_argument("--config", "-c", default="reviews_fna.yaml", metavar="YAML", help="default: %(default)s")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key set in both")
-    parser.add_argument("--epochs", type=int, default=1, help="epochs of a fit (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="training steps of an epoch; default: all")
-    parser.add_argument("--repeats", type=int, default=2, help="fits of each kind (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of PyTorch; default: PyTorch's own choice")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in both fits")
+    parser.add_argument("--epochs", type=int, default=1, help="epochs per fit (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="training steps per epoch; default: all")
+    parser.add_argument("--repeats", type=int, default=2, help="fits with and without each (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="number of threads; default: PyTorch's choice")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements as JSON")
 
 
@@ -48,20 +48,21 @@ def run(args: argparse.Namespace) -> int:
         )
     prepare_fits(args.threads)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    fit(args, watched=True, epochs=1, steps=3)
+    fit(args, with_callback=True, epochs=1, steps=3)
     fits: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for turn in range(args.repeats):
-        # every other turn backwards, so that none always runs in the wake of the other
-        for watched in (True, False) if turn % 2 == 0 else (False, True):
-            fits[watched].append(fit(args, watched=watched, epochs=args.epochs, steps=args.steps))
+        # The order alternates, so that neither always runs after the other.
+        for with_callback in (True, False) if turn % 2 == 0 else (False, True):
+            fits[with_callback].append(fit(args, with_callback=with_callback, epochs=args.epochs, steps=args.steps))
     report = summary(fits, args)
     print(
-        f"{args.config}: {report['epoch_seconds']:.1f} s an epoch; AttentionGraph looks {1e3 * report['look']:.0f} ms "
-        f"at each validation and draws {1e3 * report['draw']:.0f} ms at the end\n"
-        f"by its own clock {report['own_clock']:.2%} of a run of {report['epochs']} epochs\n"
-        f"these fits of {args.epochs} epochs, with against without, on the wall: {spread(report['ratios'])}\n"
-        f"and in seconds of processor: {spread(report['processor_ratios'])}, "
-        f"without what its own clock counts {spread(report['rest_ratios'])}"
+        f"{args.config}: {report['epoch_seconds']:.1f} s per epoch; AttentionGraph takes "
+        f"{1e3 * report['measure_seconds']:.0f} ms per validation and {1e3 * report['draw_seconds']:.0f} ms for its "
+        "figures at the end\n"
+        f"measured by the callback itself: {report['own_share']:.2%} of a run of {report['epochs']} epochs\n"
+        f"wall time, with / without, fits of {args.epochs} epoch(s): {spread(report['ratios'])}\n"
+        f"CPU time, with / without: {spread(report['cpu_ratios'])}; "
+        f"without the callback's own time: {spread(report['rest_ratios'])}"
     )
     if args.json:
         args.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -69,21 +70,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def spread(ratios: list[float]) -> str:
-    """Return the median and the ends in words."""
+    """Return the median, minimum and maximum as text."""
     return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)})"
 
 
-def fit(args: argparse.Namespace, *, watched: bool, epochs: int, steps: int | None) -> dict[str, float]:
-    """Train ``epochs``, or ``steps`` of each, and return the seconds of it and of the callback."""
+def fit(args: argparse.Namespace, *, with_callback: bool, epochs: int, steps: int | None) -> dict[str, float]:
+    """Train ``epochs`` epochs of ``steps`` steps (None: all), and return the seconds of the fit and the callback."""
     import lightning as L
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    import fna_lightning.tasks  # noqa: F401 - importing is registering
     from fna_lightning.callbacks import AttentionGraph
     from fna_lightning.config.instantiate import build
+    from fna_lightning.config.registry import register_builtins
 
+    register_builtins()
     built = build(args.config, args.set)
-    watch = AttentionGraph()
+    callback = AttentionGraph()
     with tempfile.TemporaryDirectory() as folder:
         trainer = L.Trainer(
             max_epochs=epochs,
@@ -97,21 +99,22 @@ def fit(args: argparse.Namespace, *, watched: bool, epochs: int, steps: int | No
             enable_model_summary=False,
             use_distributed_sampler=False,
             default_root_dir=folder,
-            callbacks=[watch] if watched else [],
+            callbacks=[callback] if with_callback else [],
         )
         built.data.prepare_data()
-        started, busy = time.perf_counter(), time.process_time()
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
         trainer.fit(built.task, datamodule=built.data)
-        seconds, processor = time.perf_counter() - started, time.process_time() - busy
+        wall, cpu = time.perf_counter() - wall_start, time.process_time() - cpu_start
         loader = built.data.train_dataloader()
+    drawing = callback.figures.seconds if callback.figures else 0.0
     return {
-        "seconds": seconds,
-        "processor": processor,
-        "look": watch.seconds - (watch.figures.seconds if watch.figures else 0.0),
-        "draw": watch.figures.seconds if watch.figures else 0.0,
+        "wall_seconds": wall,
+        "cpu_seconds": cpu,
+        "measure_seconds": callback.seconds - drawing,
+        "draw_seconds": drawing,
         "epochs": built.trainer_settings.get("max_epochs") or 1,
         "steps": trainer.global_step,
-        "epoch_steps": len(loader) / trainer.accumulate_grad_batches,
+        "steps_per_epoch": len(loader) / trainer.accumulate_grad_batches,
     }
 
 
@@ -121,31 +124,32 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
 
     from fna_lightning.version import VERSION
 
-    ratios, processor = (
-        [one[name] / other[name] for one, other in zip(fits[True], fits[False], strict=True)]
-        for name in ("seconds", "processor")
-    )
-    rest = [
-        (one["processor"] - one["look"] - one["draw"]) / other["processor"]
-        for one, other in zip(fits[True], fits[False], strict=True)
+    pairs = list(zip(fits[True], fits[False], strict=True))
+    ratios = [watched["wall_seconds"] / plain["wall_seconds"] for watched, plain in pairs]
+    cpu_ratios = [watched["cpu_seconds"] / plain["cpu_seconds"] for watched, plain in pairs]
+    rest_ratios = [
+        (watched["cpu_seconds"] - watched["measure_seconds"] - watched["draw_seconds"]) / plain["cpu_seconds"]
+        for watched, plain in pairs
     ]
-    epoch = statistics.median(one["seconds"] / one["steps"] * one["epoch_steps"] for one in fits[False])
-    # a fit looks once an epoch and draws once
-    look = statistics.median(one["look"] for one in fits[True]) / args.epochs
-    draw = statistics.median(one["draw"] for one in fits[True])
+    epoch = statistics.median(
+        plain["wall_seconds"] / plain["steps"] * plain["steps_per_epoch"] for plain in fits[False]
+    )
+    # The callback measures once per epoch and draws once per fit.
+    measure = statistics.median(watched["measure_seconds"] for watched in fits[True]) / args.epochs
+    draw = statistics.median(watched["draw_seconds"] for watched in fits[True])
     epochs = fits[True][0]["epochs"]
     return {
         "config": args.config,
         "epoch_seconds": epoch,
         "epochs": epochs,
-        "look": look,
-        "draw": draw,
-        "own_clock": (epochs * look + draw) / (epochs * epoch),
+        "measure_seconds": measure,
+        "draw_seconds": draw,
+        "own_share": (epochs * measure + draw) / (epochs * epoch),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
-        "processor_ratio": statistics.median(processor),
-        "processor_ratios": processor,
-        "rest_ratios": rest,
+        "cpu_ratio": statistics.median(cpu_ratios),
+        "cpu_ratios": cpu_ratios,
+        "rest_ratios": rest_ratios,
         "fits": {"with": fits[True], "without": fits[False]},
         "threads": torch.get_num_threads(),
         "machine": platform.processor() or platform.machine(),

@@ -1,7 +1,8 @@
-"""How much memory one training step of an attention needs, measured in a process of its own.
+"""Memory of one training step of an attention, measured in a process of its own.
 
-The parent asks ``growth``; the child runs ``main``: it lets a small step load everything that is loaded once, makes the
-inputs, sets the peak back and takes the step. What the output and the gradients occupy is not counted.
+The parent calls ``peak_growth``; the child runs ``main``. The child takes a small step first, so that everything that
+is loaded once is loaded, then creates the inputs, resets the peak and takes the step. The memory of the output and the
+gradients is not counted.
 """
 
 import json
@@ -14,8 +15,8 @@ import torch
 STATUS = Path("/proc/self/status")
 
 
-def growth(competitor: str, shape: tuple[int, int, int, int], threads: int) -> float | None:
-    """Return the peak growth in MB of forward and backward, or None where the system does not tell."""
+def peak_growth(competitor: str, shape: tuple[int, int, int, int], threads: int) -> float | None:
+    """Return the peak memory growth in MB of forward and backward; None if the system has no /proc."""
     if not STATUS.is_file():
         return None
     request = json.dumps({"competitor": competitor, "shape": shape, "threads": threads})
@@ -27,28 +28,29 @@ def growth(competitor: str, shape: tuple[int, int, int, int], threads: int) -> f
 
 
 def main() -> None:
-    """Measure what standard input asks for and print the MB."""
-    from fna_lightning.bench.attention import COMPETITORS
+    """Measure the request on standard input and print the MB."""
+    from fna_lightning.bench.competitors import COMPETITORS
 
     request = json.load(sys.stdin)
     torch.set_num_threads(request["threads"])
     attend = COMPETITORS[request["competitor"]].attend
 
     def step(shape: tuple[int, ...]) -> tuple[int, int]:
+        """Take a step; return the growth of the process and the size of its results, in bytes."""
         q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
         gradient = torch.randn(shape)
-        _forget_peak()
+        _reset_peak()
         before = _status("VmRSS")
         out = attend(q, k, v, False)
         torch.autograd.grad(out, (q, k, v), gradient)
         return _status("VmHWM") - before, 4 * out.nbytes
 
     step((1, 1, 128, request["shape"][-1]))
-    grown, results = step(tuple(request["shape"]))
-    print(max(0.0, (grown - results) / 2**20))
+    growth, results = step(tuple(request["shape"]))
+    print(max(0.0, (growth - results) / 2**20))
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 

@@ -1,4 +1,4 @@
-"""Times that can be compared: everything takes turns in one run, and the machine is named beside the numbers."""
+"""Comparable times: functions take turns in one run, and the machine is reported with the numbers."""
 
 import logging
 import os
@@ -14,10 +14,11 @@ from fna_lightning.version import VERSION
 
 
 def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, rounds: int) -> dict[str, float]:
-    """Return the least seconds of each function: what is left when nothing else disturbs the machine.
+    """Return the minimum time of each function in seconds, which is least affected by other load on the machine.
 
-    They are called in turn, so that a disturbance hits all of them alike, until every one has had ``rounds`` turns or
-    the time is up. The first round is not counted, one more always is, and three if they fit into twice the time.
+    The functions are called in turn, so that a disturbance affects all of them, until each has had ``rounds`` turns or
+    the time is up. The first round is a warm-up and is not counted. At least one more round is measured, and three if
+    they fit into twice the time.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     began = time.perf_counter()
@@ -27,14 +28,14 @@ def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, ro
             function()
             if turn:
                 times[name].append(time.perf_counter() - start)
-        spent = time.perf_counter() - began
-        if turn and spent > (seconds if turn >= 3 else 2.0 * seconds):
+        elapsed = time.perf_counter() - began
+        if turn and elapsed > (seconds if turn >= 3 else 2.0 * seconds):
             break
-    return {name: min(taken) for name, taken in times.items()}
+    return {name: min(measured) for name, measured in times.items()}
 
 
 def prepare_fits(threads: int | None) -> None:
-    """Let what follows train as `fit` does, on so many threads, and without announcing every one of many fits."""
+    """Train as `fit` does from now on, with this number of threads and without Lightning's start-up messages."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
@@ -43,7 +44,7 @@ def prepare_fits(threads: int | None) -> None:
 
 
 def machine() -> dict[str, str | int]:
-    """Return what the numbers depend on: processor, threads, versions."""
+    """Return what the numbers depend on: processor, threads, load and versions."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count() or 0,

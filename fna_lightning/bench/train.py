@@ -1,8 +1,8 @@
-"""Time the training steps of configurations against each other, in one run.
+"""Training step time of configurations, compared in one run.
 
-Blocks of steps alternate between the configurations, so that a machine that slows down slows all of them; a ratio is
-the median over the blocks. The profile says where a step spends its time: loading, forward, backward, optimiser, and
-what Lightning adds. With the same data settings all configurations see the same batches.
+Blocks of steps alternate between the configurations, so that a slow phase of the machine affects all of them; a ratio
+is the median over the blocks. The profile shows where the time of a step is spent: loading, forward, backward,
+optimizer, and Lightning's overhead. Configurations with the same data settings use the same batches.
 
 Examples:
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
@@ -23,19 +23,21 @@ from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("--config", "-c", required=True, metavar="YAML", help="what is measured")
-    parser.add_argument("--against", action="append", default=[], metavar="YAML", help="may be repeated")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key set in all of them")
-    parser.add_argument("--steps", type=int, default=50, help="training steps in a block (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="blocks of each configuration (default: %(default)s)")
+    """Add the arguments of ``bench train``."""
+    parser.add_argument("--config", "-c", required=True, metavar="YAML", help="configuration to measure")
+    parser.add_argument(
+        "--against", action="append", default=[], metavar="YAML", help="configuration to compare with; repeatable"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in all of them")
+    parser.add_argument("--steps", type=int, default=50, help="training steps per block (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="blocks per configuration (default: %(default)s)")
     parser.add_argument("--warmup", type=int, default=3, help="steps before the first block (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of PyTorch; default: PyTorch's own choice")
+    parser.add_argument("--threads", type=int, help="number of threads; default: PyTorch's choice")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print ratios and profiles."""
+    """Measure, and print ratios and profiles."""
     from fna_lightning.bench.timing import prepare_fits
 
     if min(args.steps, args.repeats) < 1 or args.warmup < 0:
@@ -43,20 +45,19 @@ def run(args: argparse.Namespace) -> int:
             f"--steps and --repeats must be at least 1 and --warmup at least 0, got {args.steps}, {args.repeats} "
             f"and {args.warmup}"
         )
-    # every block is a fit of its own
     prepare_fits(args.threads)
     warnings.filterwarnings("ignore", message=".*have no `val_dataloader`.*")
     names = list(dict.fromkeys([args.config, *args.against]))
-    contestants = [Contestant.of(name, args.set) for name in names]
-    for one in contestants:
+    configs = [TimedConfig.build(name, args.set) for name in names]
+    for config in configs:
         if args.warmup:
-            one.block(args.warmup)
-    blocks: dict[str, list[dict[str, float]]] = {one.name: [] for one in contestants}
+            config.train_block(args.warmup)
+    blocks: dict[str, list[dict[str, float]]] = {config.name: [] for config in configs}
     for turn in range(args.repeats):
-        # every other turn backwards, so that none always runs in the wake of the same other
-        for one in contestants if turn % 2 == 0 else reversed(contestants):
-            blocks[one.name].append(one.block(args.steps))
-    report = summary(contestants, blocks, args)
+        # The order alternates, so that no configuration always runs after the same other one.
+        for config in configs if turn % 2 == 0 else reversed(configs):
+            blocks[config.name].append(config.train_block(args.steps))
+    report = summary(configs, blocks, args)
     _print(report)
     if args.json:
         args.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -64,18 +65,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 @dataclass
-class Contestant:
-    """One configuration with its endless stream of training batches."""
+class TimedConfig:
+    """A built configuration with an endless stream of its training batches."""
 
     name: str
     task: Any
     batches: Iterator[Any]
-    steps_in_epoch: int
+    steps_per_epoch: int
     data_settings: dict[str, Any]
     trainer_settings: dict[str, Any]
 
     @classmethod
-    def of(cls, config: str, overrides: list[str]) -> "Contestant":
+    def build(cls, config: str, overrides: list[str]) -> "TimedConfig":
+        """Build the task and the data of a configuration."""
         from fna_lightning.config.instantiate import build
 
         built = build(config, overrides)
@@ -91,8 +93,8 @@ class Contestant:
             built.trainer_settings,
         )
 
-    def block(self, steps: int) -> dict[str, float]:
-        """Train for some steps as a run would, and return the seconds of one step, by phase."""
+    def train_block(self, steps: int) -> dict[str, float]:
+        """Train for ``steps`` steps with Lightning, and return the seconds per step, by phase."""
         import lightning as L
         from lightning.pytorch.loggers import CSVLogger
 
@@ -100,7 +102,7 @@ class Contestant:
 
         clock = StepClock()
         settings = self.trainer_settings
-        kept = {key: settings[key] for key in ("precision", "gradient_clip_val") if key in settings}
+        trainer_options = {key: settings[key] for key in ("precision", "gradient_clip_val") if key in settings}
         with tempfile.TemporaryDirectory() as folder:
             trainer = L.Trainer(
                 max_epochs=1,
@@ -114,14 +116,14 @@ class Contestant:
                 default_root_dir=folder,
                 callbacks=[clock],
                 profiler=clock.profiler,
-                **kept,
+                **trainer_options,
             )
-            trainer.fit(self.task, Block(clock, self.batches, steps))
+            trainer.fit(self.task, BlockLoader(clock, self.batches, steps))
         return {"step": clock.total / clock.steps, **clock.profile()}
 
 
-class Block:
-    """The next batches of a stream, as a loader."""
+class BlockLoader:
+    """Loader of the next ``steps`` batches of a stream; its time is counted by the clock."""
 
     def __init__(self, clock: Any, batches: Iterator[Any], steps: int) -> None:
         self.clock = clock
@@ -136,16 +138,16 @@ class Block:
 
 
 def summary(
-    contestants: list[Contestant], blocks: dict[str, list[dict[str, float]]], args: argparse.Namespace
+    configs: list[TimedConfig], blocks: dict[str, list[dict[str, float]]], args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the measurements as plain values: seconds by configuration, and ratios to the first."""
+    """Return the measurements as plain values: seconds by configuration, and ratios of the first to the others."""
     import lightning as L
     import torch
 
-    import fna_lightning
     from fna_lightning.attention.kernels import chosen_kernels
+    from fna_lightning.version import VERSION
 
-    first, *others = contestants
+    first, *others = configs
     seconds = {name: [block["step"] for block in measured] for name, measured in blocks.items()}
     ratios = {}
     for other in others:
@@ -159,28 +161,28 @@ def summary(
     return {
         "steps": args.steps,
         "repeats": args.repeats,
-        "configs": {
-            one.name: {
-                "step_seconds": statistics.median(seconds[one.name]),
-                "epoch_seconds": statistics.median(seconds[one.name]) * one.steps_in_epoch,
-                "blocks": seconds[one.name],
-                "profile": {
-                    phase: statistics.median(block[phase] for block in blocks[one.name])
-                    for phase in blocks[one.name][0]
-                    if phase != "step"
-                },
-            }
-            for one in contestants
-        },
+        "configs": {config.name: _config_summary(config, blocks[config.name]) for config in configs},
         "ratios": ratios,
         "kernels": chosen_kernels(),
         "threads": torch.get_num_threads(),
         "machine": platform.processor() or platform.machine(),
         "versions": {
-            "fna_lightning": fna_lightning.__version__,
+            "fna_lightning": VERSION,
             "lightning": L.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
+        },
+    }
+
+
+def _config_summary(config: TimedConfig, blocks: list[dict[str, float]]) -> dict[str, Any]:
+    step = statistics.median(block["step"] for block in blocks)
+    return {
+        "step_seconds": step,
+        "epoch_seconds": step * config.steps_per_epoch,
+        "blocks": [block["step"] for block in blocks],
+        "profile": {
+            phase: statistics.median(block[phase] for block in blocks) for phase in blocks[0] if phase != "step"
         },
     }
 
@@ -191,16 +193,16 @@ def _print(report: dict[str, Any]) -> None:
     from fna_lightning.utils.console import wide_console
 
     console = wide_console()
-    table = Table("", "ms a step", "s an epoch", title="training", title_justify="left")
+    table = Table("", "ms per step", "s per epoch", title="training", title_justify="left")
     phases = list(next(iter(report["configs"].values()))["profile"])
     for phase in phases:
         table.add_column(phase)
-    for name, one in report["configs"].items():
-        whole = sum(one["profile"].values())
-        shares = [f"{one['profile'][phase] / whole:.0%}" for phase in phases]
-        table.add_row(name, f"{1000 * one['step_seconds']:.1f}", f"{one['epoch_seconds']:.0f}", *shares)
+    for name, config in report["configs"].items():
+        total = sum(config["profile"].values())
+        shares = [f"{config['profile'][phase] / total:.0%}" for phase in phases]
+        table.add_row(name, f"{1000 * config['step_seconds']:.1f}", f"{config['epoch_seconds']:.0f}", *shares)
     console.print(table)
     for pair, ratio in report["ratios"].items():
         spread = f"{ratio['smallest']:.2f} to {ratio['largest']:.2f} over {report['repeats']} blocks"
-        note = "" if ratio["same_batches"] else "; their data settings differ, so do their batches"
+        note = "" if ratio["same_batches"] else "; the data settings differ, so the batches differ too"
         console.print(f"{pair}: {ratio['median']:.2f} ({spread}{note})", highlight=False)

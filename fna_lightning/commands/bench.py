@@ -1,13 +1,12 @@
-"""Measure what this machine does, as ratios taken in one run.
+"""Benchmarks on this machine, reported as ratios measured in one run.
 
-    fna-lightning bench attention --quick
-    fna-lightning bench attention --json attention.json --plot attention.png
-    fna-lightning bench analysis --quick
-    fna-lightning bench callbacks --config reviews_fna.yaml
-    fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
-    fna-lightning bench translate runs/numbers_fna/version_0/checkpoints/best.ckpt
-
-Each thing that can be measured is a module with ``add_arguments`` and ``run``, named in ``SUBJECTS``.
+Examples:
+  fna-lightning bench attention --quick
+  fna-lightning bench attention --json attention.json --plot attention.png
+  fna-lightning bench analysis --quick
+  fna-lightning bench callbacks --config reviews_fna.yaml
+  fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
+  fna-lightning bench translate runs/numbers_fna/version_0/checkpoints/best.ckpt
 """
 
 import argparse
@@ -15,7 +14,8 @@ from types import ModuleType
 
 from fna_lightning.bench import analysis, attention, callbacks, train, translate
 
-SUBJECTS: dict[str, ModuleType] = {
+# each module has add_arguments and run
+BENCHMARKS: dict[str, ModuleType] = {
     "analysis": analysis,
     "attention": attention,
     "callbacks": callbacks,
@@ -25,19 +25,19 @@ SUBJECTS: dict[str, ModuleType] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add one sub-command for each subject."""
-    subjects = parser.add_subparsers(dest="subject", required=True, metavar="{" + ",".join(SUBJECTS) + "}")
-    for name, module in SUBJECTS.items():
+    """Add one sub-command per benchmark."""
+    subparsers = parser.add_subparsers(dest="benchmark", required=True, metavar="{" + ",".join(BENCHMARKS) + "}")
+    for name, module in BENCHMARKS.items():
         text = module.__doc__ or ""
-        subject = subjects.add_parser(
+        subparser = subparsers.add_parser(
             name,
             help=text.splitlines()[0],
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.add_arguments(subject)
+        module.add_arguments(subparser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the chosen subject."""
-    return SUBJECTS[args.subject].run(args)
+    """Run the chosen benchmark."""
+    return BENCHMARKS[args.benchmark].run(args)

@@ -1,9 +1,9 @@
-"""How the runs of a sweep went, epoch by epoch: accuracy beside the graph of the attention."""
+"""Per-epoch metrics of runs, read from metrics.csv: means over seeds, a table and a figure."""
 
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -15,86 +15,98 @@ from fna_lightning.experiments.grid import Cell
 from fna_lightning.plotting.graphs import COLOURS
 from fna_lightning.utils.files import write_figure
 
-# column of metrics.csv: what it is called in the table
-COLUMNS = {
+# column of metrics.csv: heading in the table
+HEADINGS = {
     "val/accuracy": "val accuracy",
     "val/loss": "val loss",
     "attention/spectral_gap": "gap",
     "attention/entropy": "entropy",
     "attention/mean_hops": "mean hops",
 }
-# what is drawn, if it was measured
+# columns that are drawn if the runs logged them
 DRAWN = ("val/accuracy", "attention/spectral_gap", "attention/entropy", "attention/mean_hops")
 MARKERS = "os^Dv"
 
+# values by epoch and column
 Epochs = dict[int, dict[str, float]]
 
 
-def write_epochs(cells: Iterable[Cell], root: Path, console: Console) -> Path | None:
-    """Print one table of epochs and draw ``root/training.png``; None, and nothing said, if no attention was watched."""
-    by_label: dict[str, list[Epochs]] = defaultdict(list)
-    for cell in cells:
-        by_label[cell.label].append(read_epochs(cell.folder(root) / "metrics.csv"))
-    means = {label: mean_epochs(runs) for label, runs in by_label.items()}
-    if not any("attention/spectral_gap" in row for epochs in means.values() for row in epochs.values()):
-        return None
-    print_epochs(means, console)
-    draw_epochs(means, root / "training.png")
-    console.print(f"accuracy and the attention's graph, epoch by epoch: {root}/training.png", highlight=False)
-    return root / "training.png"
-
-
-def read_epochs(path: Path) -> Epochs:
-    """Return what metrics.csv of a run says of each epoch."""
+def read_epochs(path: Path, columns: Collection[str]) -> Epochs:
+    """Return the last value of each column in each epoch of a metrics.csv; empty if the file does not exist."""
     epochs: Epochs = defaultdict(dict)
     if path.is_file():
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                known = {name: float(row[name]) for name in COLUMNS if row.get(name)}
-                if known and row.get("epoch"):
-                    epochs[int(row["epoch"])] |= known
+                values = {name: float(row[name]) for name in columns if row.get(name)}
+                if values and row.get("epoch"):
+                    epochs[int(row["epoch"])] |= values
     return dict(sorted(epochs.items()))
 
 
-def mean_epochs(runs: list[Epochs]) -> Epochs:
-    """Return the means over the runs that reached an epoch."""
-    together: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def mean_epochs(runs: Iterable[Epochs]) -> Epochs:
+    """Return the mean of each column over the runs that reached an epoch."""
+    collected: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for epochs in runs:
         for epoch, row in epochs.items():
             for name, value in row.items():
-                together[epoch][name].append(value)
+                collected[epoch][name].append(value)
     return {
         epoch: {name: statistics.fmean(values) for name, values in row.items()}
-        for epoch, row in sorted(together.items())
+        for epoch, row in sorted(collected.items())
     }
 
 
+def mean_by_epoch(cells: Sequence[Cell], root: Path, column: str) -> dict[int, float]:
+    """Return the mean over cells of one column by epoch; empty if no run logged it."""
+    means = mean_epochs(read_epochs(cell.folder(root) / "metrics.csv", [column]) for cell in cells)
+    return {epoch: row[column] for epoch, row in means.items()}
+
+
+def report_epochs(cells: Iterable[Cell], root: Path, console: Console) -> Path | None:
+    """Print a table of epochs and draw ``root/training.png``; do nothing if no run logged its spectral gap."""
+    runs: dict[str, list[Epochs]] = defaultdict(list)
+    for cell in cells:
+        runs[cell.label].append(read_epochs(cell.folder(root) / "metrics.csv", HEADINGS))
+    means = {label: mean_epochs(epochs) for label, epochs in runs.items()}
+    if "attention/spectral_gap" not in _logged(means):
+        return None
+    print_epochs(means, console)
+    draw_epochs(means, root / "training.png")
+    console.print(f"accuracy and attention graph by epoch: {root}/training.png", highlight=False)
+    return root / "training.png"
+
+
 def print_epochs(means: dict[str, Epochs], console: Console) -> None:
-    """Print one line for each label and epoch; epochs count from 1, as people do."""
-    columns = [name for name in COLUMNS if any(name in row for epochs in means.values() for row in epochs.values())]
-    titles = [COLUMNS[name] for name in columns]
-    table = Table("", "epoch", *titles, title="validation, epoch by epoch (means over seeds)", title_justify="left")
+    """Print one row per label and epoch; epochs are counted from 1."""
+    columns = [name for name in HEADINGS if name in _logged(means)]
+    headings = [HEADINGS[name] for name in columns]
+    table = Table("", "epoch", *headings, title="validation by epoch (means over seeds)", title_justify="left")
     for label, epochs in means.items():
-        for place, (epoch, row) in enumerate(epochs.items()):
+        for index, (epoch, row) in enumerate(epochs.items()):
             numbers = [f"{row[name]:.4f}" if name in row else "-" for name in columns]
-            table.add_row("" if place else label, str(epoch + 1), *numbers, end_section=place == len(epochs) - 1)
+            table.add_row("" if index else label, str(epoch + 1), *numbers, end_section=index == len(epochs) - 1)
     console.print(table)
 
 
 def draw_epochs(means: dict[str, Epochs], path: Path) -> None:
-    """Draw one panel for each measure, one curve for each label."""
-    panels = [name for name in DRAWN if any(name in row for epochs in means.values() for row in epochs.values())]
+    """Draw one panel per measure with one curve per label."""
+    panels = [name for name in DRAWN if name in _logged(means)]
     figure = Figure(figsize=(3.1 * len(panels), 3.2), dpi=150, layout="constrained")
-    for place, name in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), place)
+    for position, name in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), position)
         for number, (label, epochs) in enumerate(means.items()):
             points = [(epoch + 1, row[name]) for epoch, row in epochs.items() if name in row]
             if points:
                 x, y = zip(*points, strict=True)
                 axes.plot(x, y, color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % 5], ms=4, label=label)
-        axes.set(xlabel="epoch", title=COLUMNS[name])
+        axes.set(xlabel="epoch", title=HEADINGS[name])
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
     write_figure(path, figure)
+
+
+def _logged(means: dict[str, Epochs]) -> set[str]:
+    """Return the columns that any run logged in any epoch."""
+    return {name for epochs in means.values() for row in epochs.values() for name in row}

@@ -1,4 +1,4 @@
-"""What several seeds say together: summaries with intervals, and paired comparisons."""
+"""Statistics over seeds: summaries with 95 % intervals, and paired differences."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,12 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class Summary:
-    """One metric over seeds; the interval is Student's, and NaN for a single seed."""
+    """One metric over seeds.
+
+    Attributes:
+        count: number of seeds.
+        half_width: half the width of the 95 % Student interval of the mean; NaN for a single seed.
+    """
 
     count: int
     mean: float
@@ -18,23 +23,29 @@ class Summary:
     best: float
     worst: float
     std: float
-    half_width: float  # of the 95 % interval of the mean
+    half_width: float
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean difference to a baseline over the seeds both have, with the p-value of a paired t-test."""
+    """Mean difference to a baseline over the seeds both have.
+
+    Attributes:
+        count: number of common seeds.
+        p_value: of the paired t-test; NaN for fewer than two seeds.
+        half_width: half the width of the 95 % interval of the mean; NaN for a single seed.
+    """
 
     count: int
     mean: float
     p_value: float
-    half_width: float  # of the 95 % interval of the mean; NaN for a single seed
+    half_width: float
 
 
-def summarise(values: Sequence[float], *, larger_is_better: bool = True) -> Summary:
+def summarize(values: Sequence[float], *, larger_is_better: bool = True) -> Summary:
     """Return the summary of one metric over seeds."""
     if not values:
-        raise ValueError("there is nothing to summarise: no seed has finished")
+        raise ValueError("no seed has finished, so there is nothing to summarize")
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     worst, best = (ordered[0], ordered[-1]) if larger_is_better else (ordered[-1], ordered[0])
     count = len(ordered)
@@ -44,12 +55,12 @@ def summarise(values: Sequence[float], *, larger_is_better: bool = True) -> Summ
 
 
 def paired_difference(values: dict[int, float], baseline: dict[int, float]) -> PairedDifference:
-    """Compare metrics by seed; the p-value is NaN with fewer than two common seeds and 1 if nothing differs."""
+    """Return the difference of two metrics by seed; the p-value is 1 if all pairs are equal."""
     seeds = sorted(values.keys() & baseline.keys())
     if not seeds:
         return PairedDifference(0, math.nan, math.nan, math.nan)
     differences = [values[seed] - baseline[seed] for seed in seeds]
-    summary = summarise(differences)
+    summary = summarize(differences)
     if len(seeds) < 2:
         p_value = math.nan
     elif np.ptp(differences) == 0.0:

@@ -1,1 +1,1 @@
-"""FNA in other people's models: one package for each library, imported only by who uses it."""
+"""FNA in third-party libraries; each module is imported only by its users and has an extra of its own."""

@@ -1,6 +1,6 @@
-"""A trained text classifier as a program that runs without this package: ``torch.export`` and ONNX.
+"""Export of a trained text classifier with ``torch.export`` and ONNX, to run without this package.
 
-Batch and length stay free. Inside, attention is written with operators every runtime has (see ``attention.kernels``).
+Batch size and length are dynamic. Attention is exported as standard operators (see ``attention.kernels``).
 """
 
 import logging
@@ -19,26 +19,26 @@ from fna_lightning.introspection.maps import evaluating
 
 INPUTS = ("tokens", "lengths")
 OUTPUTS = ("logits",)
-# free axes of the token ids and of their lengths
-FREE = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
+# dynamic axes of the token ids and of their lengths
+DYNAMIC_SHAPES = ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
 
 
 def export_program(classifier: nn.Module) -> ExportedProgram:
-    """Return the program of a text classifier: (B, N) token ids and (B,) lengths to (B, C) logits.
+    """Return a text classifier as a program that maps (B, N) token ids and (B,) lengths to (B, C) logits.
 
     Save it with ``torch.export.save(program, "model.pt2")``; ``torch.export.load("model.pt2").module()`` runs it.
     """
     with _exportable(classifier):
-        return torch.export.export(classifier, _example(), dynamic_shapes=FREE)
+        return torch.export.export(classifier, _example(), dynamic_shapes=DYNAMIC_SHAPES)
 
 
 def export_onnx(classifier: nn.Module, path: Path) -> None:
-    """Write the program of a text classifier as ONNX, all weights in the one file."""
+    """Write a text classifier as one ONNX file that contains its weights."""
     try:
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
         raise UsageError(
-            "ONNX needs onnxscript, which is not installed; pip install 'fna-lightning[export]'"
+            "ONNX export needs onnxscript, which is not installed; pip install 'fna-lightning[export]'"
         ) from error
     with _exportable(classifier), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -46,7 +46,7 @@ def export_onnx(classifier: nn.Module, path: Path) -> None:
             classifier,
             _example(),
             dynamo=True,
-            dynamic_shapes=FREE,
+            dynamic_shapes=DYNAMIC_SHAPES,
             input_names=list(INPUTS),
             output_names=list(OUTPUTS),
             verbose=False,
@@ -56,24 +56,24 @@ def export_onnx(classifier: nn.Module, path: Path) -> None:
 
 
 def _example() -> tuple[Tensor, Tensor]:
-    """Return inputs of no particular size: neither 0 nor 1, which an exporter takes for constants."""
+    """Return example inputs; sizes 0 and 1 are avoided because an exporter treats them as constants."""
     return torch.ones(2, 17, dtype=torch.long), torch.tensor([17, 9])
 
 
 @contextmanager
 def _exportable(classifier: nn.Module) -> Iterator[None]:
-    """Evaluate, and let every attention choose an operator that other runtimes have."""
-    named = [(one, one.kernel) for one in classifier.modules() if isinstance(one, Attention)]
-    quiet = [(logging.getLogger(name), logging.getLogger(name).level) for name in ("torch.onnx", "onnxscript")]
+    """Switch to evaluation mode and to the kernel "auto", which is exported as standard operators."""
+    attentions = [(module, module.kernel) for module in classifier.modules() if isinstance(module, Attention)]
+    loggers = [(logging.getLogger(name), logging.getLogger(name).level) for name in ("torch.onnx", "onnxscript")]
     with evaluating(classifier), torch.no_grad():
         try:
-            for one, _ in named:
-                one.kernel = "auto"
-            for logger, _ in quiet:
+            for attention, _ in attentions:
+                attention.kernel = "auto"
+            for logger, _ in loggers:
                 logger.setLevel(logging.ERROR)
             yield
         finally:
-            for one, kernel in named:
-                one.kernel = kernel
-            for logger, level in quiet:
+            for attention, kernel in attentions:
+                attention.kernel = kernel
+            for logger, level in loggers:
                 logger.setLevel(level)

@@ -1,10 +1,10 @@
-"""FNA in the vision transformers of timm: a class for their ``attn_layer``.
+"""FNA in timm's vision transformers, as the class of their ``attn_layer``.
 
     from fna_lightning.integrations.timm import FractionalAttention
     model = timm.create_model("vit_tiny_patch16_224", attn_layer=FractionalAttention)
 
-timm asks for a class and makes it with its own arguments, so other settings than alpha = 1.2 and the paper's rule for
-vision come by a subclass: ``fractional(alpha=1.6, kappa=8.0)`` makes one.
+timm takes a class and constructs it with its own arguments, so settings other than alpha = 1.2 and the paper's rule for
+vision are given by a subclass: ``fractional(alpha=1.6, kappa=8.0)`` returns one.
 """
 
 from typing import Any, ClassVar
@@ -23,26 +23,26 @@ from fna_lightning.attention import ExternalAttention, Fractional
 
 
 class FractionalAttention(TimmAttention):
-    """timm's attention layer, its parameters and options, with FNA between queries and keys."""
+    """timm's attention layer with the same parameters and options, and FNA instead of dot-product attention."""
 
     settings: ClassVar[dict[str, Any]] = {"alpha": 1.2, "kappa": "vision"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.site = ExternalAttention(Fractional(**self.settings), self.num_heads, self.head_dim)
+        self.core = ExternalAttention(Fractional(**self.settings), self.num_heads, self.head_dim)
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """Return (B, N, C) tokens; ``attn_mask`` is boolean (True = may attend) or added to the logits."""
+        """Map (B, N, C) tokens to (B, N, C); ``attn_mask`` is boolean (True = may attend) or added to the logits."""
         gate = None if self.gate is None else self.gate(x).sigmoid()
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = self.q_norm(q), self.k_norm(k)
-        boolean = attn_mask is None or attn_mask.dtype == torch.bool
-        out = self.site(
+        is_boolean = attn_mask is None or attn_mask.dtype == torch.bool
+        out = self.core(
             q,
             k,
             v,
-            attn_mask if boolean else None,
-            bias=None if boolean else attn_mask,
+            attn_mask if is_boolean else None,
+            bias=None if is_boolean else attn_mask,
             is_causal=is_causal,
             dropout=self.attn_drop.p if self.training else 0.0,
             is_self=True,
@@ -53,12 +53,13 @@ class FractionalAttention(TimmAttention):
 
 
 def fractional(**settings: Any) -> type[FractionalAttention]:
-    """Return the class of layers with these settings of ``Fractional``.
+    """Return a subclass of ``FractionalAttention`` with these settings of ``Fractional``.
 
     Example:
         >>> fractional(alpha=1.6, learn=["kappa"]).settings
         {'alpha': 1.6, 'kappa': 'vision', 'learn': ['kappa']}
     """
-    chosen = {**FractionalAttention.settings, **settings}
-    Fractional(**chosen)
-    return type("FractionalAttention", (FractionalAttention,), {"settings": chosen})
+    merged = {**FractionalAttention.settings, **settings}
+    # Invalid settings are an error here and not only when a model is built.
+    Fractional(**merged)
+    return type("FractionalAttention", (FractionalAttention,), {"settings": merged})

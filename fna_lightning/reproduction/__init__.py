@@ -1,1 +1,1 @@
-"""The paper's tables and figures, one piece each: what ``fna-lightning reproduce`` is made of."""
+"""Reproduction of the paper's tables and figures, one artifact each, behind ``fna-lightning reproduce``."""

@@ -1,4 +1,4 @@
-"""What a piece of the reproduction is: a table or figure of the paper, the runs it needs and what came of it."""
+"""Types of the reproduction: an artifact (a table or figure of the paper) and its result."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,7 @@ from fna_lightning.experiments.grid import Cell
 from fna_lightning.reproduction.scales import Scale
 
 if TYPE_CHECKING:
-    from fna_lightning.reproduction.context import Bench
+    from fna_lightning.reproduction.context import Context
 
 # a published number, or the two ends of a published range
 Published = float | tuple[float, float]
@@ -20,14 +20,14 @@ class Row:
 
     Attributes:
         label: what the number is.
-        ours: our value, the mean over seeds; None if it was not measured, then ``reason`` says why.
-        paper: the paper's value or range; None for a number of which the paper says nothing.
-        half_width: of the 95 % interval over seeds; None if there is one seed or none are needed.
-        seeds: how many there were; 0 for a computation without chance.
-        tolerance: how far the paper's value is uncertain itself (read off a figure, rounded), or how exact theory is.
-        comparable: whether the number was made under conditions in which the paper's value should come out.
-        reason: why it is not comparable, or not there.
-        digits: after the point, on the page.
+        ours: our value, the mean over seeds; None if it was not measured.
+        paper: the paper's value or range; None if the paper gives none.
+        half_width: half the width of the 95 % interval over seeds; None for fewer than two seeds.
+        seeds: number of seeds; 0 for a deterministic computation.
+        tolerance: uncertainty of the paper's value (read off a figure, rounded), or the required accuracy of theory.
+        comparable: whether the conditions are those under which the paper's value was obtained.
+        reason: why the number is not comparable or not available.
+        digits: digits after the decimal point in the report.
     """
 
     label: str
@@ -43,15 +43,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """An order the paper asserts: ``better`` above ``worse``, asked of the seeds both have.
+    """A claim of the paper that one attention is better than another, tested on paired seeds.
 
     Attributes:
         label: the claim in words.
-        difference: mean over seeds of ours, better minus worse; None if it was not measured.
-        half_width: of its 95 % interval; None for a single seed.
-        seeds: how many there were.
-        comparable: whether the conditions are the claim's.
-        reason: why not, or why there is no number.
+        difference: mean over seeds of our better minus our worse value; None if it was not measured.
+        half_width: half the width of its 95 % interval; None for a single seed.
+        seeds: number of paired seeds.
+        comparable: whether the conditions are those of the paper's claim.
+        reason: why the claim is not comparable, or why there is no number.
         published: the paper's difference, if it gives one.
     """
 
@@ -66,7 +66,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers that have no counterpart in the paper."""
+    """Further numbers, without a counterpart in the paper."""
 
     title: str
     columns: list[str]
@@ -74,16 +74,16 @@ class Table:
 
 
 @dataclass
-class Finding:
-    """What a piece came to.
+class Result:
+    """Result of an artifact.
 
     Attributes:
         rows: numbers beside the paper's.
-        claims: orders the paper asserts.
+        claims: claims of the paper.
         tables: further numbers.
-        figures: files in the folder of the piece, with their captions.
-        notes: sentences under the tables.
-        not_run: why there is nothing, if there is nothing.
+        figures: file name in the folder of the artifact -> caption.
+        notes: sentences below the tables.
+        not_run: why there is no result; empty if there is one.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -93,48 +93,48 @@ class Finding:
     notes: list[str] = field(default_factory=list)
     not_run: str = ""
 
-    def state(self) -> dict[str, Any]:
-        """Return it as plain values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain values."""
         return asdict(self)
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> "Finding":
-        """Return what ``state`` returned, also after a journey through JSON."""
-        rows = [Row(**{**row, "paper": _published(row["paper"])}) for row in state["rows"]]
-        claims = [Claim(**claim) for claim in state["claims"]]
-        tables = [Table(**table) for table in state["tables"]]
-        return cls(rows, claims, tables, dict(state["figures"]), list(state["notes"]), state["not_run"])
+    def from_dict(cls, values: dict[str, Any]) -> "Result":
+        """Return the result whose ``to_dict``, possibly stored as JSON, is ``values``."""
+        rows = [Row(**{**row, "paper": _published(row["paper"])}) for row in values["rows"]]
+        claims = [Claim(**claim) for claim in values["claims"]]
+        tables = [Table(**table) for table in values["tables"]]
+        return cls(rows, claims, tables, dict(values["figures"]), list(values["notes"]), values["not_run"])
 
 
 def no_cells(_: Scale) -> list[Cell]:
-    """Return the runs of a piece that needs none."""
+    """Return the runs of an artifact that needs none."""
     return []
 
 
-def always(_: Scale) -> str:
-    """Return the reason not to run of a piece that always can."""
+def never_skip(_: Scale) -> str:
+    """Return the skip reason of an artifact that runs at every scale."""
     return ""
 
 
 @dataclass(frozen=True)
-class Piece:
+class Artifact:
     """A table or figure of the paper.
 
     Attributes:
-        name: on the command line.
-        title: on the page.
-        says: what the paper says or shows, in a sentence.
-        run: makes the finding.
-        cells: the runs it looks at.
-        refusal: why it cannot run at a scale; "" if it can.
+        name: name on the command line.
+        title: heading in the report.
+        summary: what the paper states or shows, in one sentence.
+        run: computes the result.
+        cells: returns the training runs the artifact needs at a scale.
+        skip_reason: returns why the artifact cannot run at a scale; empty if it can.
     """
 
     name: str
     title: str
-    says: str
-    run: "Callable[[Bench], Finding]"
+    summary: str
+    run: "Callable[[Context], Result]"
     cells: Callable[[Scale], list[Cell]] = no_cells
-    refusal: Callable[[Scale], str] = always
+    skip_reason: Callable[[Scale], str] = never_skip
 
 
 def _published(value: Any) -> Published | None:

@@ -1,4 +1,4 @@
-"""The workbench of a piece: results of its runs, its folder, and the rows it makes of them."""
+"""Context in which an artifact runs: results of its training runs, its folder, and the rows built from them."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from fna_lightning.experiments.grid import Cell
-from fna_lightning.experiments.seeds import paired_difference, summarise
+from fna_lightning.experiments.seeds import paired_difference, summarize
 from fna_lightning.reproduction.artifact import Claim, Published, Row
 from fna_lightning.reproduction.scales import Scale
 from fna_lightning.training.run_folder import read_results
@@ -22,13 +22,13 @@ ACCURACY = "test/accuracy"
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where a piece works.
+class Context:
+    """Context of one artifact.
 
     Attributes:
-        scale: how large everything is.
-        runs: the folder of all cells.
-        folder: of the piece, for its figures.
+        scale: size of the reproduction.
+        runs: folder of all training runs.
+        folder: folder of the artifact, for its figures.
     """
 
     scale: Scale
@@ -36,27 +36,27 @@ class Bench:
     folder: Path
 
     def results(self, cells: Sequence[Cell], metric: str = ACCURACY, factor: float = 100.0) -> dict[int, float]:
-        """Return the metric by seed, of the cells that are finished."""
-        found = {}
+        """Return ``factor`` times the metric of the finished cells, by seed."""
+        values = {}
         for cell in cells:
             if cell.finished(self.runs):
                 stages = read_results(cell.folder(self.runs))
-                values = {**stages["fit"]["metrics"], **stages["test"]["metrics"]}
-                if metric in values:
-                    found[cell.seed] = factor * values[metric]
-        return found
+                metrics = {**stages["fit"]["metrics"], **stages["test"]["metrics"]}
+                if metric in metrics:
+                    values[cell.seed] = factor * metrics[metric]
+        return values
 
-    def failure(self, cells: Sequence[Cell]) -> str:
-        """Return why there is no result: what the log of the first cell without one complains of."""
+    def missing_reason(self, cells: Sequence[Cell]) -> str:
+        """Return why the first unfinished cell has no result: the last error in its log; empty if all finished."""
         for cell in cells:
             if not cell.finished(self.runs):
                 log = cell.folder(self.runs) / "log.txt"
                 lines = log.read_text().splitlines() if log.is_file() else None
-                said = "has not been trained" if lines is None else "has not finished"
-                complaints = [line.strip() for line in lines or [] if "error" in line.lower()]
-                # a page may be published, and says nothing of where it was made
-                said = complaints[-1].replace(str(self.runs), "RUNS") if complaints else said
-                return f"{cell.label} seed {cell.seed}: {said}"
+                reason = "has not been trained" if lines is None else "has not finished"
+                errors = [line.strip() for line in lines or [] if "error" in line.lower()]
+                # The report may be published, so it must not contain paths of this machine.
+                reason = errors[-1].replace(str(self.runs), "RUNS") if errors else reason
+                return f"{cell.label} seed {cell.seed}: {reason}"
         return ""
 
     def row(
@@ -69,12 +69,12 @@ class Bench:
         metric: str = ACCURACY,
         factor: float = 100.0,
     ) -> Row:
-        """Return the mean of a metric over seeds beside the paper's; comparable if trained as there."""
+        """Return a row with the mean of a metric over seeds; it is comparable if the scale trains in full."""
         values = list(self.results(cells, metric, factor).values())
-        row = self.measured(label, values, paper, tolerance=tolerance, comparable=self.scale.full_training)
-        return row if values else replace(row, reason=self.failure(cells))
+        row = self.mean_row(label, values, paper, tolerance=tolerance, comparable=self.scale.full_training)
+        return row if values else replace(row, reason=self.missing_reason(cells))
 
-    def measured(
+    def mean_row(
         self,
         label: str,
         values: Sequence[float],
@@ -84,14 +84,14 @@ class Bench:
         comparable: bool | None = None,
         digits: int = 2,
     ) -> Row:
-        """Return the mean of ``values``, one a seed; comparable on real data unless told otherwise."""
+        """Return a row with the mean of ``values``, one per seed; by default it is comparable if the data is real."""
         if not values:
             return Row(label, paper=paper, digits=digits)
-        summary = summarise(values)
-        width = None if math.isnan(summary.half_width) else summary.half_width
+        summary = summarize(values)
+        half_width = None if math.isnan(summary.half_width) else summary.half_width
         comparable = not self.scale.embedded if comparable is None else comparable
-        reason = "" if comparable else self.unlike()
-        return Row(label, summary.mean, paper, width, summary.count, tolerance, comparable, reason, digits)
+        reason = "" if comparable else self.not_comparable_reason()
+        return Row(label, summary.mean, paper, half_width, summary.count, tolerance, comparable, reason, digits)
 
     def claim(
         self,
@@ -103,37 +103,38 @@ class Bench:
         metric: str = ACCURACY,
         factor: float = 100.0,
     ) -> Claim:
-        """Return the difference of a metric, paired over seeds."""
-        one, other = self.results(better, metric, factor), self.results(worse, metric, factor)
-        pair = paired_difference(one, other)
+        """Return a claim with the difference of a metric, paired by seed."""
+        pair = paired_difference(self.results(better, metric, factor), self.results(worse, metric, factor))
         if not pair.count:
-            return Claim(label, reason=self.failure([*better, *worse]), published=published)
-        width = None if math.isnan(pair.half_width) else pair.half_width
-        reason = self.unlike() if self.scale.embedded else "" if width is not None else "one seed has no interval"
-        return Claim(label, pair.mean, width, pair.count, not self.scale.embedded, reason, published)
+            return Claim(label, reason=self.missing_reason([*better, *worse]), published=published)
+        half_width = None if math.isnan(pair.half_width) else pair.half_width
+        reason = "" if half_width is not None else "one seed has no interval"
+        if self.scale.embedded:
+            reason = self.not_comparable_reason()
+        return Claim(label, pair.mean, half_width, pair.count, not self.scale.embedded, reason, published)
 
-    def unlike(self) -> str:
-        """Return in what this scale is unlike the paper; "" if in nothing."""
+    def not_comparable_reason(self) -> str:
+        """Return why results of this scale are not comparable with the paper's; empty if they are."""
         if self.scale.embedded:
             return "embedded data"
         return "" if self.scale.full_training else "shorter training"
 
     def save(self, figure: Figure, name: str) -> str:
-        """Write a picture into the folder of the piece and return its file name."""
+        """Write a figure to the folder of the artifact and return its file name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_figure(self.folder / f"{name}.png", figure, dpi=110)
         return f"{name}.png"
 
-    def subject(self, cell: Cell) -> "Subject | None":
-        """Return the trained model of a text cell; None if it is not finished."""
+    def load_model(self, cell: Cell) -> "Subject | None":
+        """Return the trained model of a text cell; None if the cell is not finished."""
         from fna_lightning.analysis.models import Subject
 
         if not cell.finished(self.runs):
             return None
         return Subject.open(cell.folder(self.runs) / "checkpoints" / "best.ckpt")
 
-    def texts(self, subject: "Subject", split: str = "train") -> "list[Example]":
-        """Return the texts over which graphs are averaged."""
+    def texts(self, model: "Subject", split: str = "train") -> "list[Example]":
+        """Return the texts over which graph measures are averaged."""
         from fna_lightning.analysis.models import split_texts
 
-        return split_texts(subject, split, self.scale.texts, self.scale.length)
+        return split_texts(model, split, self.scale.texts, self.scale.length)

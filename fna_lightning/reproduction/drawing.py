@@ -1,4 +1,4 @@
-"""One look for every picture: the same attention has the same colour and marker everywhere."""
+"""Figure styles: every attention has the same color and marker in all figures."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from fna_lightning.plotting.graphs import BLUE, GREEN, GREY, ORANGE, PURPLE
 from fna_lightning.reproduction.artifact import Row
 
-# colours that colour-blind people tell apart, and shapes for print
-LOOKS = {
+# attention: (color, marker); the colors are distinguishable with color blindness, the markers in print
+STYLES = {
     "fna": (BLUE, "o"),
     "la": (GREEN, "s"),
     "dp": (ORANGE, "^"),
@@ -21,36 +21,36 @@ LOOKS = {
 def panels(count: int, width: float = 4.4, height: float = 3.4) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` axes in a row."""
     figure = Figure(figsize=(width * count, height), layout="constrained")
-    axes = [figure.add_subplot(1, count, place + 1) for place in range(count)]
-    for one in axes:
-        one.grid(alpha=0.3)
+    axes = [figure.add_subplot(1, count, position + 1) for position in range(count)]
+    for panel in axes:
+        panel.grid(alpha=0.3)
     return figure, axes
 
 
 def legend(axes: Axes, size: int = 8) -> None:
-    """Name what is drawn, if anything is: a run may be missing."""
+    """Add a legend if anything is drawn; runs may be missing."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=size)
 
 
 def curve(axes: Axes, name: str, x: Sequence[float], y: Sequence[float], label: str, *, dashed: bool = False) -> None:
-    """Draw one curve in the look of an attention."""
-    colour, marker = LOOKS[name]
-    axes.plot(x, y, "--" if dashed else "-", color=colour, marker=marker, markersize=4, label=label)
+    """Draw one curve in the style of an attention."""
+    color, marker = STYLES[name]
+    axes.plot(x, y, "--" if dashed else "-", color=color, marker=marker, markersize=4, label=label)
 
 
 def draw_rows(axes: Axes, rows: Sequence[Row], names: Sequence[str], ylabel: str) -> None:
     """Draw our means with their intervals, and the paper's values as black bars."""
-    for place, (row, name) in enumerate(zip(rows, names, strict=True)):
-        colour, marker = LOOKS[name]
+    for position, (row, name) in enumerate(zip(rows, names, strict=True)):
+        color, marker = STYLES[name]
         if row.ours is not None:
             axes.errorbar(
-                [place], [row.ours], [row.half_width or 0.0], fmt=marker, color=colour, capsize=4, markersize=6
+                [position], [row.ours], [row.half_width or 0.0], fmt=marker, color=color, capsize=4, markersize=6
             )
         if isinstance(row.paper, tuple):
-            axes.fill_between([place - 0.3, place + 0.3], *row.paper, color="black", alpha=0.2, linewidth=0)
+            axes.fill_between([position - 0.3, position + 0.3], *row.paper, color="black", alpha=0.2, linewidth=0)
         elif row.paper is not None:
-            axes.plot([place - 0.3, place + 0.3], [row.paper] * 2, color="black", linewidth=2)
+            axes.plot([position - 0.3, position + 0.3], [row.paper] * 2, color="black", linewidth=2)
     axes.set_xticks(range(len(rows)), [row.label.replace(", ", "\n") for row in rows], fontsize=8)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylabel(ylabel)
@@ -60,7 +60,7 @@ def draw_rows(axes: Axes, rows: Sequence[Row], names: Sequence[str], ylabel: str
 
 
 def draw_epochs(axes: Axes, curves: Mapping[str, tuple[str, Mapping[int, float]]], ylabel: str) -> None:
-    """Draw validation figures epoch by epoch: label -> (attention, value by epoch)."""
+    """Draw curves by epoch; ``curves`` maps a label to (attention, {epoch: value})."""
     for label, (name, values) in curves.items():
         curve(axes, name, [epoch + 1 for epoch in values], list(values.values()), label, dashed=label.startswith("op"))
     axes.set(xlabel="epoch", ylabel=ylabel)

@@ -1,12 +1,12 @@
-"""The generator of fractional attention on the circle, without sampling: kernels as Fourier multipliers.
+"""Generator of fractional attention on the circle, computed without sampling: kernels as Fourier multipliers.
 
 For tokens of density rho on the circle, with h the signed distance of two tokens and k_kappa(h) the kernel,
 
     (A f)(x) = (k_kappa * (f rho))(x) / (k_kappa * rho)(x)
 
-is two convolutions. With f and rho trigonometric polynomials only a few Fourier coefficients of k_kappa are needed,
-and integrals over panels that double in width give them to rounding. So t may become as small as we like, which no
-sample of tokens allows.
+consists of two convolutions. If f and rho are trigonometric polynomials, only a few Fourier coefficients of k_kappa are
+needed, and quadrature on panels that double in width gives them to rounding error. So t can be arbitrarily small, which
+is not possible with a sample of tokens.
 
 The limit, t = kappa^alpha -> 0 (kappa = sqrt(eps)): numerator minus f times denominator is kappa^(1+alpha) times the
 integral of |h|^-(1+alpha) (f(x+h) - f(x)) rho(x+h); the denominator is kappa rho(x) times the integral 2/alpha of
@@ -16,12 +16,12 @@ integral of |h|^-(1+alpha) (f(x+h) - f(x)) rho(x+h); the denominator is kappa rh
     m_k = integral of |h|^-(1+alpha) (1 - cos kh) dh,
 
 over all h on the line, where m_k = C |k|^alpha, C = pi / (Gamma(1+alpha) sin(pi alpha/2)): M = C (-Laplace)^(alpha/2);
-over |h| <= pi on the circle, where M differs from it by a bounded operator. For alpha = 2 (the Gaussian, t = kappa^2)
+over |h| <= pi on the circle, where M differs from this by a bounded operator. For alpha = 2 (the Gaussian, t = kappa^2)
 the limit is 1/4 [ (f rho)'' - f rho'' ] / rho.
 
-The order: the kernel leaves its power law where |h| is about kappa, and second differences are h^2 there, so the
-error is kappa^(2-alpha), that is t^(2/alpha - 1), for 1 < alpha < 2; that of the denominator, kappa^alpha, is
-smaller. For the Gaussian it is kappa^2, that is t.
+Order of convergence: the kernel deviates from its power law where |h| is about kappa, and second differences are of
+order h^2 there, so the error is kappa^(2-alpha) = t^(2/alpha - 1) for 1 < alpha < 2. The error of the denominator,
+kappa^alpha, is smaller. For the Gaussian the error is kappa^2 = t.
 """
 
 import math
@@ -34,7 +34,7 @@ from scipy.special import gamma, zeta
 
 Array = NDArray[np.float64]
 
-# coefficients c_k, k = -2 ... 2, of the density (before its constant) and of f
+# Fourier coefficients c_k, k = -2 ... 2, of the density (not normalized) and of f
 DENSITY = np.array([0.0, 0.25, 1.0, 0.25, 0.0])  # 1 + cos(x) / 2
 FUNCTION = np.array([0.25, 0.5j, 0.0, -0.5j, 0.25])  # sin(x) + cos(2x) / 2
 SPACES = ("circle", "line")
@@ -43,12 +43,12 @@ _NODES, _WEIGHTS = leggauss(40)
 
 
 def expected_order(alpha: float) -> float:
-    """Return the order of convergence in t, for 1 < alpha <= 2; at alpha = 1 a logarithm spoils it."""
+    """Return the order of convergence in t for 1 < alpha <= 2; at alpha = 1 there is a logarithmic factor."""
     return 1.0 if alpha == 2.0 else 2.0 / alpha - 1.0
 
 
 def generator_error(alpha: float, kappa: float, space: str = "circle") -> float:
-    """Return the largest |(A f - f) / t - limit| over the circle, relative to the largest |limit|."""
+    """Return the maximum of |(A f - f) / t - limit| over the circle, relative to the maximum of |limit|."""
     if space not in SPACES:
         raise ValueError(f"unknown space {space!r}; choose one of {', '.join(SPACES)}")
     x = np.linspace(0.0, 2.0 * np.pi, 64, endpoint=False)
@@ -63,11 +63,11 @@ def measured_order(alpha: float, space: str = "circle", kappas: tuple[float, ...
 
 
 def generator_step(alpha: float, kappa: float, space: str, x: Array) -> Array:
-    """Return (A f - f) / t at ``x``; differences are taken before anything is divided."""
+    """Return (A f - f) / t at ``x``; differences are taken before dividing to avoid cancellation."""
     mass, lost = _multipliers(alpha, kappa, space, 4)
     product = np.convolve(FUNCTION, DENSITY)
     f, rho = _values(FUNCTION, x), _values(DENSITY, x)
-    # k * g = mass g - lost(g), and the masses cancel in k * (f rho) - f (k * rho)
+    # k * g = mass g - lost(g), and the terms with the mass cancel in k * (f rho) - f (k * rho).
     change = f * _values(DENSITY * _at(lost, 2), x) - _values(product * _at(lost, 4), x)
     return change / (mass * rho - _values(DENSITY * _at(lost, 2), x)) / kappa**alpha
 
@@ -75,9 +75,9 @@ def generator_step(alpha: float, kappa: float, space: str, x: Array) -> Array:
 def attention_step(
     tokens: int, alpha: float, kappa: float, weights: Callable[[Array, float, float], Array]
 ) -> tuple[Array, Array]:
-    """Return tokens spread by the density, and (A f - f) / t at each, with A = weights(tokens, alpha, kappa)."""
+    """Return tokens distributed by the density, and (A f - f) / t at each, with A = weights(tokens, alpha, kappa)."""
     grid = np.linspace(0.0, 2.0 * np.pi, 100_001)
-    # the integral of 1 + cos(x) / 2, inverted
+    # Quantiles: the inverse of the integral of 1 + cos(x) / 2.
     x = np.interp((np.arange(tokens) + 0.5) / tokens, (grid + np.sin(grid) / 2.0) / (2.0 * np.pi), grid)
     f = _values(FUNCTION, x)
     return x, (weights(x, alpha, kappa) @ f - f) / kappa**alpha
@@ -94,7 +94,7 @@ def _limit(alpha: float, space: str, x: Array) -> Array:
 
 
 def _multipliers(alpha: float, kappa: float, space: str, last: int) -> tuple[float, Array]:
-    """Return the integral of the kernel, and what it loses at frequencies 0 ... last: that of k (1 - cos kh)."""
+    """Return the integral of the kernel k(h), and of k(h) (1 - cos jh) for the frequencies j = 0 ... last."""
     h, w = _panels(kappa)
     if alpha == 2.0:
         kernel = np.exp(-((h / kappa) ** 2))
@@ -111,11 +111,11 @@ def _power_multipliers(alpha: float, space: str, last: int) -> Array:
     if space == "line":
         return k**alpha * math.pi / (gamma(1.0 + alpha) * math.sin(math.pi * alpha / 2.0))
     h, w = _panels(1e-12)
-    # what the panels leave out, below 1e-12, is k^2 h^(2-alpha) / (2 - alpha)
+    # The integral below 1e-12, which the panels do not cover, is k^2 h^(2-alpha) / (2 - alpha).
     inner = k**2 * 1e-12 ** (2.0 - alpha) / (2.0 - alpha)
     keep = h > 1e-12
     h, w = h[keep], w[keep]
-    return inner + np.array([2.0 * (w * h ** -(1.0 + alpha) * _one_minus_cos(one * h)).sum() for one in k])
+    return inner + np.array([2.0 * (w * h ** -(1.0 + alpha) * _one_minus_cos(frequency * h)).sum() for frequency in k])
 
 
 def _copies(alpha: float, right: Array, left: Array) -> Array:
@@ -125,7 +125,7 @@ def _copies(alpha: float, right: Array, left: Array) -> Array:
 
 
 def _panels(kappa: float) -> tuple[Array, Array]:
-    """Return nodes and weights on (0, pi): a panel up to kappa, then panels that double in width."""
+    """Return quadrature nodes and weights on (0, pi): one panel up to kappa, then panels that double in width."""
     edges = [0.0, kappa]
     while edges[-1] < math.pi:
         edges.append(min(2.0 * edges[-1], math.pi))

@@ -1,4 +1,4 @@
-"""Graphs of trained text models, averaged over texts."""
+"""Graph measures of trained text models, averaged over texts."""
 
 import math
 from collections import defaultdict
@@ -10,25 +10,25 @@ from fna_lightning.analysis.models import Example, Subject
 from fna_lightning.graph import measure
 
 
-def graph_means(subject: Subject, examples: Sequence[Example], names: Sequence[str]) -> dict[str, float]:
-    """Return the mean of each measure over texts, layers and heads; NaN where no text has one."""
-    found: dict[str, list[float]] = defaultdict(list)
+def graph_means(model: Subject, examples: Sequence[Example], names: Sequence[str]) -> dict[str, float]:
+    """Return the mean of each measure over texts, layers and heads; NaN if it is not finite for any text."""
+    collected: dict[str, list[float]] = defaultdict(list)
     for example in examples:
-        for one in subject.maps(example.ids).values():
-            for name, values in measure(one.weights, one.lengths, names).items():
-                found[name] += [value for value in values.flatten().tolist() if math.isfinite(value)]
-    return {name: sum(found[name]) / len(found[name]) if found[name] else math.nan for name in names}
+        for layer in model.maps(example.ids).values():
+            for name, values in measure(layer.weights, layer.lengths, names).items():
+                collected[name] += [value for value in values.flatten().tolist() if math.isfinite(value)]
+    return {name: sum(collected[name]) / len(collected[name]) if collected[name] else math.nan for name in names}
 
 
-def median_weight(subject: Subject, examples: Sequence[Example]) -> float:
+def median_weight(model: Subject, examples: Sequence[Example]) -> float:
     """Return the median over texts of n times the median weight between two different tokens: 1 if uniform."""
     medians = []
     for example in examples:
-        for one in subject.maps(example.ids).values():
-            n = one.weights.size(-1)
+        for layer in model.maps(example.ids).values():
+            n = layer.weights.size(-1)
             if n > 1:
-                others = one.weights[0, 0][~torch.eye(n, dtype=torch.bool)]
-                medians.append(n * others.median().item())
+                off_diagonal = layer.weights[0, 0][~torch.eye(n, dtype=torch.bool)]
+                medians.append(n * off_diagonal.median().item())
     return sorted(medians)[len(medians) // 2] if medians else math.nan
 
 

@@ -1,4 +1,4 @@
-"""How large a reproduction is: which data, how long, how many seeds - in one place, and stated on the page."""
+"""Scales of the reproduction: data sets, length of training and number of seeds."""
 
 from dataclasses import dataclass, replace
 
@@ -9,25 +9,25 @@ QUIET: Settings = (("trainer.enable_progress_bar", "false"),)
 
 @dataclass(frozen=True)
 class Scale:
-    """One size of the whole thing.
+    """Size of the reproduction.
 
     Attributes:
-        name: on the command line.
-        says: what it is, for the page.
-        embedded: whether the embedded data stand in for the real sets.
-        full_training: whether models train as long as the paper's.
-        seeds: of every comparison.
-        few_seeds: of attribution and of the settings between which a sweep only draws a line.
-        dims, depths: of the IMDb grid.
-        alphas: of the sweep over alpha; 1.2 and 2 are always there.
-        kappas: of the sweep over kappa, beside the rule of the paper.
-        texts: over which the graph of an attention is averaged.
-        length: most tokens of a text whose graph is studied.
-        small, full, sphere, strong, image, translation: settings laid over the configurations of each family.
+        name: name on the command line.
+        summary: description in the report.
+        embedded: whether embedded data replaces the real data sets.
+        full_training: whether models are trained as long as the paper's.
+        seeds: number of seeds of every comparison.
+        few_seeds: number of seeds of attribution, the scoreboard and the sweep over kappa.
+        dims, depths: widths and depths of the IMDb grid.
+        alphas: values of the sweep over alpha, in addition to 1.2 and 2.
+        kappas: values of the sweep over kappa, in addition to the paper's rule.
+        texts: number of texts over which graph measures are averaged.
+        length: maximum number of tokens of these texts.
+        small, full, sphere, strong, image, translation: settings that override the configurations of each family.
     """
 
     name: str
-    says: str
+    summary: str
     embedded: bool
     full_training: bool
     seeds: int
@@ -46,7 +46,7 @@ class Scale:
     translation: Settings = QUIET
 
     def with_settings(self, more: Settings) -> "Scale":
-        """Return the scale with settings laid over every run, such as the devices of a trainer."""
+        """Return the scale with further settings for every run, such as the devices of the trainer."""
         return replace(
             self,
             small=(*self.small, *more),
@@ -59,7 +59,7 @@ class Scale:
 
 
 def _reviews(train: int, longest: int, epochs: int, *more: tuple[str, str]) -> Settings:
-    """Return the settings that put the embedded reviews in the place of IMDb."""
+    """Return the settings that replace IMDb by the embedded reviews."""
     return (
         ("data", "ReviewData"),
         ("data.train_size", str(train)),
@@ -73,9 +73,9 @@ def _reviews(train: int, longest: int, epochs: int, *more: tuple[str, str]) -> S
 
 SMOKE = Scale(
     name="smoke",
-    says="Minutes on two cores. The recipes of the paper on embedded data (made-up reviews, scikit-learn's digits, "
-    "number words), a few steps, one seed: it shows that every piece runs, and no accuracy means anything. Only the "
-    "theory is exact.",
+    summary="Minutes on two cores. The paper's recipes on embedded data (generated reviews, scikit-learn's digits, "
+    "number words), a few steps, one seed. This checks that every artifact runs; the accuracies have no meaning, and "
+    "only the theoretical results are exact.",
     embedded=True,
     full_training=False,
     seeds=1,
@@ -96,9 +96,9 @@ SMOKE = Scale(
 
 SMALL = Scale(
     name="small",
-    says="Hours on two cores. Real IMDb, the paper's smallest model (one layer, one head, width 8), 3 epochs instead "
-    "of 25 with the learning rate divided after the second; 3 seeds (attribution, the sweep over kappa and the "
-    "scoreboard: 2). The six-layer models, CIFAR-10 and Multi30K need --scale paper.",
+    summary="Hours on two cores. Real IMDb, the paper's smallest model (one layer, one head, width 8), 3 epochs "
+    "instead of 25 with the learning rate divided after the second; 3 seeds (2 for attribution, the sweep over kappa "
+    "and the scoreboard). The six-layer models, CIFAR-10 and Multi30K need --scale paper.",
     embedded=False,
     full_training=False,
     seeds=3,
@@ -109,13 +109,13 @@ SMALL = Scale(
     kappas=("2",),
     texts=100,
     length=500,
-    # in this order they name the folders of runs made by `sweep --set`
+    # The order matters: it determines the names of the run folders, which are shared with `sweep --set`.
     small=(("trainer.max_epochs", "3"), ("model.lr_scheduler.init_args.milestones", "[2]"), *QUIET),
 )
 
 PAPER = Scale(
     name="paper",
-    says="Days on GPUs. Everything as the paper trains it, 5 seeds.",
+    summary="Days on GPUs. All models are trained as in the paper, with 5 seeds.",
     embedded=False,
     full_training=True,
     seeds=5,

@@ -1,4 +1,4 @@
-"""compare: what the run folders say, in a table and as JSON."""
+"""`compare`: tested translation runs in a table and as JSON."""
 
 import json
 from pathlib import Path
@@ -21,18 +21,18 @@ def finished_run(folder: Path, *, validated: bool) -> Path:
     return folder
 
 
-def test_runs_stand_side_by_side(tmp_path, capsys) -> None:
-    one = finished_run(tmp_path / "some_fna" / "version_0", validated=True)
-    other = finished_run(tmp_path / "some_dp" / "version_3", validated=False)
+def test_runs_are_compared_in_one_table(tmp_path, capsys) -> None:
+    fna = finished_run(tmp_path / "some_fna" / "version_0", validated=True)
+    dp = finished_run(tmp_path / "some_dp" / "version_3", validated=False)
     files = ["--markdown", str(tmp_path / "t.md"), "--json", str(tmp_path / "t.json")]
-    assert main(["compare", str(one), str(other), "--title", "Both", *files]) == 0
+    assert main(["compare", str(fna), str(dp), "--title", "Both", *files]) == 0
     text = (tmp_path / "t.md").read_text()
     assert text == capsys.readouterr().out
-    found = json.loads((tmp_path / "t.json").read_text())["runs"]
-    bleu = json.loads((one / "test.scores.json").read_text())["metrics"]["bleu"]
-    assert [run["name"] for run in found] == ["some_fna", "some_dp"]
-    assert found[0]["scores"]["test"]["metrics"]["bleu"] == bleu
-    assert found[0]["minutes"] == 1.5
+    rows = json.loads((tmp_path / "t.json").read_text())["runs"]
+    bleu = json.loads((fna / "test.scores.json").read_text())["metrics"]["bleu"]
+    assert [run["name"] for run in rows] == ["some_fna", "some_dp"]
+    assert rows[0]["scores"]["test"]["metrics"]["bleu"] == bleu
+    assert rows[0]["minutes"] == 1.5
     first, second = (line.split(" | ") for line in text.splitlines() if line.startswith("| some"))
     assert first[1] == second[1] == f"{bleu:.2f}"
     assert first[7] == "0.00"
@@ -41,15 +41,15 @@ def test_runs_stand_side_by_side(tmp_path, capsys) -> None:
     assert "fna-lightning fit --config some_dp.yaml" in text
 
 
-def test_a_run_of_a_sweep_names_its_settings(tmp_path, capsys) -> None:
+def test_the_command_of_a_sweep_run_includes_its_settings(tmp_path, capsys) -> None:
     run = finished_run(tmp_path / "numbers_fna_lr=1_ab12cd" / "seed_4", validated=False)
     (run / "cell.txt").write_text("--seed_everything=4\n--trainer.max_epochs=2\n# the text of the file\nmodel:\n")
     assert main(["compare", str(run)]) == 0
-    said = capsys.readouterr().out
-    assert "`fna-lightning fit --config numbers_fna.yaml --seed_everything=4 --trainer.max_epochs=2`" in said
-    assert "| numbers_fna |" in said
+    output = capsys.readouterr().out
+    assert "`fna-lightning fit --config numbers_fna.yaml --seed_everything=4 --trainer.max_epochs=2`" in output
+    assert "| numbers_fna |" in output
 
 
-def test_a_run_without_scores_is_told_how_to_get_them(tmp_path, capsys) -> None:
+def test_a_run_without_scores_is_an_error(tmp_path, capsys) -> None:
     assert main(["compare", str(tmp_path)]) == 2
     assert "run `fna-lightning test --config" in capsys.readouterr().err

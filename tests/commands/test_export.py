@@ -1,4 +1,4 @@
-"""Exported models answer as the trained one does: from a folder, as ONNX, as a torch.export program."""
+"""`export`: the folder, the ONNX model and the torch.export program give the outputs of the trained model."""
 
 import json
 import shutil
@@ -52,22 +52,24 @@ def batch(length: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("size", [1, 3])
-def test_onnx_answers_the_same(task: torch.nn.Module, folder: Path, length: int, size: int) -> None:
+def test_onnx_gives_the_same_output(task: torch.nn.Module, folder: Path, length: int, size: int) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra `export`")
     session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     tokens, lengths = batch(length, size)
-    (got,) = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
+    (output,) = session.run(None, {"tokens": tokens.numpy(), "lengths": lengths.numpy()})
     with torch.no_grad():
-        assert_close(torch.from_numpy(got), task(tokens, lengths), rtol=0, atol=1e-5)
+        assert_close(torch.from_numpy(output), task(tokens, lengths), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("size", [1, 3])
-def test_the_program_answers_the_same(task: torch.nn.Module, program: torch.nn.Module, length: int, size: int) -> None:
+def test_the_program_gives_the_same_output(
+    task: torch.nn.Module, program: torch.nn.Module, length: int, size: int
+) -> None:
     tokens, lengths = batch(length, size)
     with torch.no_grad():
         assert_close(program(tokens, lengths), task(tokens, lengths), rtol=0, atol=1e-5)
-    # nothing of this package is in it
+    # The program does not use this package.
     assert not any("fna_lightning" in str(node.target) for node in program.graph.nodes)
 
 
@@ -76,12 +78,12 @@ def test_the_folder_loads_without_the_checkpoint(task: torch.nn.Module, folder: 
     tokens, lengths = batch(17, 3)
     with torch.no_grad():
         assert_close(model(tokens, lengths), task(tokens, lengths), rtol=0, atol=0)
-    (answer,) = model.classify(["the plot was gripping"])
-    assert answer["label"] in model.codec.class_names
-    assert 0.0 < answer["probability"] <= 1.0
+    (prediction,) = model.classify(["the plot was gripping"])
+    assert prediction["label"] in model.codec.class_names
+    assert 0.0 < prediction["probability"] <= 1.0
 
 
-def test_the_card_says_what_the_run_recorded(trained: Path, folder: Path) -> None:
+def test_the_model_card_shows_the_results_of_the_run(trained: Path, folder: Path) -> None:
     card = (folder / "README.md").read_text()
     results = json.loads((trained.parents[1] / "results.json").read_text())
     assert "# reviews_fna" in card
@@ -92,44 +94,47 @@ def test_the_card_says_what_the_run_recorded(trained: Path, folder: Path) -> Non
     model_config = hub.PublishedModel.from_pretrained(folder).model_config
     card = hub.PublishedModel(model_config=model_config, about=about).generate_model_card().content
     assert len(about["deviations"]) > 1
-    assert all(f"- {one}" in card for one in about["deviations"])
+    assert all(f"- {deviation}" in card for deviation in about["deviations"])
     assert "The run recorded none." in card
 
 
-def test_push_sends_the_folder_and_it_comes_back(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub is a folder here: what is uploaded must be enough to load."""
+def test_push_to_hub_uploads_a_loadable_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub is replaced by a local folder."""
     import huggingface_hub
 
-    sent: dict[str, Any] = {}
+    uploaded: dict[str, Any] = {}
 
     def create_repo(self: Any, repo_id: str, **_: Any) -> Any:
-        sent["repo"] = repo_id
+        uploaded["repo"] = repo_id
         return type("Repo", (), {"repo_id": repo_id})
 
     def upload_folder(self: Any, *, folder_path: str, **_: Any) -> str:
         shutil.copytree(folder_path, tmp_path / "hub")
-        return "sent"
+        return "uploaded"
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
     model = hub.PublishedModel.from_pretrained(folder)
     model.push_to_hub("someone/fna")
-    assert sent["repo"] == "someone/fna"
-    back = hub.PublishedModel.from_pretrained(tmp_path / "hub")
+    assert uploaded["repo"] == "someone/fna"
+    reloaded = hub.PublishedModel.from_pretrained(tmp_path / "hub")
     tokens, lengths = batch(17, 2)
     with torch.no_grad():
-        assert_close(back(tokens, lengths), model(tokens, lengths), rtol=0, atol=0)
+        assert_close(reloaded(tokens, lengths), model(tokens, lengths), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", ["images", "translation"])
-def test_other_tasks_are_published_too(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("task_name", ["images", "translation"])
+def test_other_tasks_are_exported(
+    task_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, folder = tmp_path / "run/version_0", tmp_path / "published"
-    assert fit(run, monkeypatch, [*TASKS[kind], *COMMON, "--trainer.max_epochs=1"]) == 0
+    assert fit(run, monkeypatch, [*TASKS[task_name], *COMMON, "--trainer.max_epochs=1"]) == 0
     checkpoint = run / "checkpoints/best.ckpt"
     assert main(["export", str(checkpoint), str(folder), "--onnx"]) == 2
-    assert "is no text classifier, and only those are written as programs; leave --onnx" in capsys.readouterr().err
+    assert (
+        "is not a text classifier, and only text classifiers can be exported as programs; omit --onnx"
+        in capsys.readouterr().err
+    )
     assert not folder.exists()
     assert main(["export", str(checkpoint), str(folder)]) == 0
     model, task = hub.PublishedModel.from_pretrained(folder), load_task(checkpoint)
@@ -137,15 +142,15 @@ def test_other_tasks_are_published_too(
     weights = task.state_dict()
     assert weights.keys() == model.task.state_dict().keys()
     assert all(torch.equal(value, weights[name]) for name, value in model.task.state_dict().items())
-    with pytest.raises(ValueError, match="is no text classifier: call the model with its own inputs"):
+    with pytest.raises(ValueError, match="is not a text classifier: call the model with its own inputs"):
         model.classify(["a text"])
 
 
-def test_mistakes_are_one_sentence(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("years")
     assert main(["export", str(trained), str(tmp_path / "full")]) == 2
-    assert "is there already and not an empty folder; give a new one" in capsys.readouterr().err
+    assert "exists and is not an empty folder; give a new one" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "none.ckpt"), str(tmp_path / "new")]) == 2
     assert "no checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""Jobs in other processes: each is done once, one that dies is named, and none outlives the process that started it."""
+"""Worker processes: every job runs once, a dead worker is reported, and none outlives its parent."""
 
 import os
 import signal
@@ -22,21 +22,21 @@ SWEEP = [
     *("sweep", "--config", "reviews_fna.yaml", "--seeds", "2", "--workers", "2", "--out", "grid"),
     *(word for setting in SETTINGS for word in ("--set", setting)),
 ]
-# seconds in which everything must have ended, on a busy machine
-SOON = 30
+# seconds within which all processes must have ended, also on a busy machine
+TIMEOUT = 30
 
 
-def family(pid: int) -> list[int]:
-    """Return the processes below one."""
+def descendants(pid: int) -> list[int]:
+    """Return the processes below a process."""
     try:
         children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
-    return [one for child in children for one in (child, *family(child))]
+    return [process for child in children for process in (child, *descendants(child))]
 
 
-def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended; one that nobody has asked about yet is still listed."""
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -52,12 +52,12 @@ def start(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # a group of its own, so that a signal can go to all of it
+        # A process group of its own, so that a signal can be sent to all of it.
         start_new_session=True,
     )
 
 
-def until(ready: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 300) -> None:
+def wait_until(ready: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         assert run.poll() is None, run.stderr.read()
@@ -65,86 +65,86 @@ def until(ready: Callable[[], bool], run: subprocess.Popen[str], seconds: float 
         time.sleep(0.1)
 
 
-def all_end(processes: list[int]) -> list[int]:
-    """Return those that have not ended soon."""
-    deadline = time.monotonic() + SOON
-    while (left := [pid for pid in processes if runs(pid)]) and time.monotonic() < deadline:
+def still_running(processes: list[int]) -> list[int]:
+    """Wait for the processes and return those that have not ended within the timeout."""
+    deadline = time.monotonic() + TIMEOUT
+    while (running := [pid for pid in processes if is_running(pid)]) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    return running
 
 
 def stop(
-    run: subprocess.Popen[str], ready: Callable[[], bool], how: signal.Signals, send: Callable[[int, int], None]
+    run: subprocess.Popen[str], ready: Callable[[], bool], number: signal.Signals, send: Callable[[int, int], None]
 ) -> str:
-    """Signal a command once it is ready; return what it said when it and everyone below it has ended."""
-    everyone = []
+    """Signal a command once it is ready; return its standard error when it and all its descendants have ended."""
+    workers = []
     try:
-        until(ready, run)
-        everyone = family(run.pid)
-        assert len(everyone) >= 2
-        send(run.pid, how)
-        _, said = run.communicate(timeout=SOON)
-        assert all_end(everyone) == []
+        wait_until(ready, run)
+        workers = descendants(run.pid)
+        assert len(workers) >= 2
+        send(run.pid, number)
+        _, errors = run.communicate(timeout=TIMEOUT)
+        assert still_running(workers) == []
     finally:
         run.kill()
-        for pid in filter(runs, everyone):
+        for pid in filter(is_running, workers):
             os.kill(pid, signal.SIGKILL)
-    return said
+    return errors
 
 
 @pytest.mark.parametrize(
-    ("how", "send"),
+    ("number", "send"),
     [(signal.SIGKILL, os.kill), (signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg)],
     ids=["SIGKILL", "SIGTERM", "SIGTERM to all"],
 )
-def test_a_sweep_leaves_no_orphans_and_its_runs_are_saved(
-    how: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
+def test_a_stopped_sweep_leaves_no_processes_and_saves_its_runs(
+    number: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
 ) -> None:
     run = start(SWEEP, tmp_path)
-    said = stop(run, lambda: len(list(tmp_path.glob("grid/*/*/checkpoints/last.ckpt"))) == 2, how, send)
+    errors = stop(run, lambda: len(list(tmp_path.glob("grid/*/*/checkpoints/last.ckpt"))) == 2, number, send)
     logs = [path.read_text() for path in tmp_path.glob("grid/*/*/log.txt")]
     assert len(logs) == 2
     assert all("all is saved; `fna-lightning resume" in log for log in logs)
-    if how is signal.SIGTERM:
+    if number is signal.SIGTERM:
         assert run.returncode == 143
-        assert said.splitlines() == ["fna-lightning: stopped by SIGTERM"]
+        assert errors.splitlines() == ["fna-lightning: stopped by SIGTERM"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
-def test_a_reproduction_leaves_no_orphans(how: signal.Signals, tmp_path: Path) -> None:
-    run = start(["reproduce", "prop-1", "generator", "fig-spectrum", "--workers", "2", "--out", "page"], tmp_path)
-    # two pieces have begun
-    said = stop(run, lambda: len(list(tmp_path.glob("page/pieces/*"))) >= 2, how, os.kill)
-    if how is signal.SIGINT:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
+def test_a_stopped_reproduction_leaves_no_processes(number: signal.Signals, tmp_path: Path) -> None:
+    run = start(["reproduce", "prop-1", "generator", "fig-spectrum", "--workers", "2", "--out", "report"], tmp_path)
+    # The signal is sent when two artifacts have started.
+    errors = stop(run, lambda: len(list(tmp_path.glob("report/artifacts/*"))) >= 2, number, os.kill)
+    if number is signal.SIGINT:
         assert run.returncode == 130
-        assert said.splitlines() == ["interrupted"]
+        assert errors.splitlines() == ["interrupted"]
 
 
-def said_by(kinds: list[str], *, fresh: bool) -> list[str | None]:
-    """Run jobs and return what each said."""
-    said: dict[int, str | None] = {}
+def results_of(behaviors: list[str], *, fresh: bool) -> list[str | None]:
+    """Run one job per behavior and return their results."""
+    results: dict[int, str | None] = {}
 
-    def done(number: int, words: str | None) -> None:
-        assert number not in said
-        said[number] = words
+    def done(number: int, result: str | None) -> None:
+        assert number not in results
+        results[number] = result
 
-    run_jobs(job, [(kind,) for kind in kinds], done, workers=1, fresh=fresh)
-    assert list(said) == list(range(len(kinds)))
-    return list(said.values())
+    run_jobs(job, [(behavior,) for behavior in behaviors], done, workers=1, fresh=fresh)
+    assert list(results) == list(range(len(behaviors)))
+    return list(results.values())
 
 
-def test_a_process_that_dies_is_named_and_the_others_go_on() -> None:
-    first, second, died, raised, third, left, well = said_by(
+def test_a_dead_process_is_reported_and_the_other_jobs_run() -> None:
+    first, second, killed, raised, third, exited, succeeded = results_of(
         ["where", "where", "die", "raise", "where", "leave", "well"], fresh=False
     )
     assert first == second
     assert len({first, third, str(os.getpid())}) == 3
-    assert died == "its process ended without a word, by SIGKILL; the system does so when memory runs out"
+    assert killed == "its process ended without a result, by SIGKILL; the system does this when memory runs out"
     assert raised == "ValueError: a mistake"
-    assert left == "its process ended without a word, with exit code 3"
-    assert well is None
+    assert exited == "its process ended without a result, with exit code 3"
+    assert succeeded is None
 
 
-def test_a_fresh_process_for_each_job() -> None:
-    first, second = said_by(["where", "where"], fresh=True)
+def test_fresh_starts_a_new_process_for_each_job() -> None:
+    first, second = results_of(["where", "where"], fresh=True)
     assert first != second

@@ -1,7 +1,7 @@
-"""Tiny transformers models with random weights, their inputs, and FNA written out for them a second time."""
+"""Small transformers models with random weights, their inputs, and an independent implementation of FNA."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,31 +14,30 @@ VOCABULARY = 60
 
 @dataclass(frozen=True)
 class Tiny:
-    """One kind of model: how it is made, and whether its places can be told."""
+    """A model family: its constructor and the inputs it takes."""
 
     make: Callable[[], tf.PreTrainedModel]
     decoder: bool = False
     positions: bool = True
     images: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
 def _bert() -> tf.PreTrainedModel:
-    more = {"intermediate_size": 48, "max_position_embeddings": 64, "num_labels": 3}
-    return tf.BertForSequenceClassification(tf.BertConfig(**SIZES, **more))
+    options = {"intermediate_size": 48, "max_position_embeddings": 64, "num_labels": 3}
+    return tf.BertForSequenceClassification(tf.BertConfig(**SIZES, **options))
 
 
 def _gpt2() -> tf.PreTrainedModel:
-    more = {"max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2}
-    return tf.GPT2LMHeadModel(tf.GPT2Config(**SIZES, **more))
+    options = {"max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2}
+    return tf.GPT2LMHeadModel(tf.GPT2Config(**SIZES, **options))
 
 
 def _llama() -> tf.PreTrainedModel:
-    more = {"intermediate_size": 48, "num_key_value_heads": 2, "pad_token_id": 0}
-    return tf.LlamaForCausalLM(tf.LlamaConfig(**SIZES, **more))
+    options = {"intermediate_size": 48, "num_key_value_heads": 2, "pad_token_id": 0}
+    return tf.LlamaForCausalLM(tf.LlamaConfig(**SIZES, **options))
 
 
 def _t5() -> tf.PreTrainedModel:
@@ -55,8 +54,8 @@ def _marian() -> tf.PreTrainedModel:
 
 def _vit() -> tf.PreTrainedModel:
     sizes = {name: size for name, size in SIZES.items() if name != "vocab_size"}
-    more = {"intermediate_size": 48, "image_size": 16, "patch_size": 4, "num_labels": 3}
-    return tf.ViTForImageClassification(tf.ViTConfig(**sizes, **more))
+    options = {"intermediate_size": 48, "image_size": 16, "patch_size": 4, "num_labels": 3}
+    return tf.ViTForImageClassification(tf.ViTConfig(**sizes, **options))
 
 
 MODELS = {
@@ -70,53 +69,53 @@ MODELS = {
 
 
 def tiny(name: str, std: float = 0.25) -> tf.PreTrainedModel:
-    """Return the model of that name, in evaluation mode; with large weights attention is far from uniform."""
+    """Return the model in evaluation mode; its weights are large so that attention is far from uniform."""
     torch.manual_seed(0)
     model = MODELS[name].make().eval()
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
-            # Marian computes its places anew and does not save them
+            # Marian recomputes its position embeddings and does not save them.
             if parameter.dim() == 2 and "embed_positions" not in parameter_name:
                 parameter.normal_(std=std)
     return model
 
 
 def inputs(name: str, lengths: tuple[int, ...] = (9, 5), side: str = "right") -> dict[str, Tensor]:
-    """Return a padded batch, the same tokens whatever side is padded; padding is filled with random tokens."""
+    """Return a padded batch with the same tokens for either padding side; the padding is random tokens."""
     generator = torch.Generator().manual_seed(1)
-    kind = MODELS[name]
-    if kind.images:
+    family = MODELS[name]
+    if family.images:
         return {"pixel_values": torch.randn(len(lengths), 3, 16, 16, generator=generator)}
-    longest = max(lengths)
+    max_length = max(lengths)
     rows = [torch.randint(3, VOCABULARY, (length,), generator=generator) for length in lengths]
-    ids = torch.randint(3, VOCABULARY, (len(rows), longest), generator=generator)
-    mask = torch.zeros(len(rows), longest, dtype=torch.long)
+    ids = torch.randint(3, VOCABULARY, (len(rows), max_length), generator=generator)
+    mask = torch.zeros(len(rows), max_length, dtype=torch.long)
     for row, tokens in enumerate(rows):
-        place = slice(0, len(tokens)) if side == "right" else slice(longest - len(tokens), longest)
-        ids[row, place], mask[row, place] = tokens, 1
+        span = slice(0, len(tokens)) if side == "right" else slice(max_length - len(tokens), max_length)
+        ids[row, span], mask[row, span] = tokens, 1
     batch = {"input_ids": ids, "attention_mask": mask}
-    if kind.decoder:
+    if family.decoder:
         batch["decoder_input_ids"] = torch.randint(
             3, VOCABULARY, (len(rows), 4), generator=torch.Generator().manual_seed(2)
         )
-    elif kind.positions:
+    elif family.positions:
         batch["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
     return batch
 
 
 def outputs(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Return the logits of every token, or its last vector where the model has one answer a text; 0 for padding."""
+    """Return the logits of every token, or its last hidden state for a classifier; 0 for padding."""
     with torch.no_grad():
-        found = model(**batch, output_hidden_states=True)
+        output = model(**batch, output_hidden_states=True)
     mask = batch.get("attention_mask")
-    result = found.logits if found.logits.dim() == 3 or mask is None else found.hidden_states[-1]
+    result = output.logits if output.logits.dim() == 3 or mask is None else output.hidden_states[-1]
     return result * mask[..., None] if mask is not None and mask.shape == result.shape[:2] else result
 
 
-def write_out(alpha: float, kappa: float) -> None:
-    """Register FNA by METHOD's formula, weight by weight in float64, with transformers' additive masks."""
+def register_reference(alpha: float, kappa: float) -> None:
+    """Register FNA as "reference": its formula in float64, with transformers' additive masks."""
 
-    def written(
+    def reference(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, None]:
         bias = kwargs.get("position_bias")
@@ -133,9 +132,9 @@ def write_out(alpha: float, kappa: float) -> None:
                 kernel = kernel * bias[:, head].double().exp()
             if attention_mask is not None:
                 kernel = kernel * (attention_mask[:, 0] == 0)
-            # a query that sees nothing, such as padding before the first token, gets 0
+            # A query without any allowed key, such as left padding, gets 0.
             heads.append(kernel / kernel.sum(-1, keepdim=True).clamp(min=1e-300) @ v)
         return torch.stack(heads, dim=2).to(query.dtype), None
 
-    tf.AttentionInterface.register("written", written)
-    AttentionMaskInterface.register("written", eager_mask)
+    tf.AttentionInterface.register("reference", reference)
+    AttentionMaskInterface.register("reference", eager_mask)

@@ -1,4 +1,4 @@
-"""FNA in tiny models of transformers: exact with masks, caches and beams, kept by a reload, refused where ignored."""
+"""FNA in small transformers models: exact with masks, caches and beam search, and preserved by a reload."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fna_lightning.integrations import hf  # noqa: E402
 from fna_lightning.integrations.hf.layers import interface_layers  # noqa: E402
 from fna_lightning.introspection.maps import attention_maps  # noqa: E402
 
-from helpers.hf_models import MODELS, SIZES, inputs, outputs, tiny, write_out  # noqa: E402
+from helpers.hf_models import MODELS, SIZES, inputs, outputs, register_reference, tiny  # noqa: E402
 
 every_model = pytest.mark.parametrize("name", MODELS)
 KAPPA = 1.5
@@ -22,37 +22,35 @@ KAPPA = 1.5
 @every_model
 @pytest.mark.parametrize("alpha", [1.2, 2.0])
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_it_is_the_written_formula_with_masks(name: str, alpha: float, side: str) -> None:
+def test_fna_equals_the_formula_with_masks(name: str, alpha: float, side: str) -> None:
     model, batch = tiny(name), inputs(name, side=side)
     dot_product = outputs(model, batch)
-    write_out(alpha, KAPPA)
-    model.set_attn_implementation("written")
-    want = outputs(model, batch)
-    got = outputs(hf.enable(model, alpha, KAPPA), batch)
-    assert_close(got, want, rtol=0, atol=1e-5)
-    assert (got - dot_product).abs().max() > 1e-2
+    register_reference(alpha, KAPPA)
+    model.set_attn_implementation("reference")
+    expected = outputs(model, batch)
+    actual = outputs(hf.enable(model, alpha, KAPPA), batch)
+    assert_close(actual, expected, rtol=0, atol=1e-5)
+    assert (actual - dot_product).abs().max() > 1e-2
 
 
-@every_model
-def test_padding_changes_nothing(name: str) -> None:
-    if MODELS[name].images:
-        pytest.skip("images have no padding")
+@pytest.mark.parametrize("name", [name for name in MODELS if not MODELS[name].images])
+def test_padding_does_not_change_the_output(name: str) -> None:
     model = hf.enable(tiny(name), 1.2, KAPPA)
-    both = {side: outputs(model, inputs(name, (9, 5), side)) for side in ("right", "left")}
+    padded = {side: outputs(model, inputs(name, (9, 5), side)) for side in ("right", "left")}
     ids = inputs(name, (9, 5))["input_ids"][1:, :5]
     alone = inputs(name, (5,)) | {"input_ids": ids}
     if "decoder_input_ids" in alone:
         alone["decoder_input_ids"] = inputs(name)["decoder_input_ids"][1:]
-    want = outputs(model, alone)[0]
-    long = both["right"].size(1) == 9
-    assert_close(both["right"][1, :5] if long else both["right"][1], want, rtol=0, atol=1e-5)
+    expected = outputs(model, alone)[0]
+    per_token = padded["right"].size(1) == 9
+    assert_close(padded["right"][1, :5] if per_token else padded["right"][1], expected, rtol=0, atol=1e-5)
     if name == "marian":
-        # its places cannot be told, so tokens on the right are at other places; what padding holds must not matter
+        # Marian takes no position ids, so left padding shifts the positions; the padding tokens must not matter.
         batch = inputs(name, (9, 5), "left")
         changed = batch | {"input_ids": batch["input_ids"].where(batch["attention_mask"] > 0, 7)}
-        assert_close(outputs(model, changed), both["left"], rtol=0, atol=0)
+        assert_close(outputs(model, changed), padded["left"], rtol=0, atol=0)
     else:
-        assert_close(both["left"][1, 4:] if long else both["left"][1], want, rtol=0, atol=1e-5)
+        assert_close(padded["left"][1, 4:] if per_token else padded["left"][1], expected, rtol=0, atol=1e-5)
 
 
 GENERATORS = [name for name in MODELS if name not in ("bert", "vit")]
@@ -67,18 +65,20 @@ def test_cached_generation_equals_uncached(name: str, beams: int) -> None:
     batch.pop("position_ids", None)
     options = {"num_beams": beams, "max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     options |= {"output_scores": True, "return_dict_in_generate": True, "pad_token_id": 0}
-    cached, whole = (model.generate(**batch, **options, use_cache=use) for use in (True, False))
-    assert cached.sequences.equal(whole.sequences)
-    for a, b in zip(cached.scores, whole.scores, strict=True):
+    cached, uncached = (model.generate(**batch, **options, use_cache=use) for use in (True, False))
+    assert cached.sequences.equal(uncached.sequences)
+    assert len(cached.scores) == 6
+    for a, b in zip(cached.scores, uncached.scores, strict=True):
         finite = b.isfinite()
+        assert finite.any()
         assert_close(a[finite], b[finite], rtol=1e-4, atol=1e-4)
-    # and it is FNA that generates
+    # Other settings of FNA give other scores, so FNA is used in generation.
     other = hf.enable(tiny(name), 1.9, 0.2).generate(**batch, **options)
     assert not torch.equal(other.scores[0], cached.scores[0])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_batch_generates_what_each_prompt_does_alone(name: str) -> None:
+def test_batched_generation_equals_single_generation(name: str) -> None:
     model = hf.enable(tiny(name), 1.2, KAPPA)
     batch = inputs(name, (7, 4), "left")
     options = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
@@ -90,40 +90,40 @@ def test_a_batch_generates_what_each_prompt_does_alone(name: str) -> None:
 
 
 @every_model
-def test_a_reload_is_fna_again(name: str, tmp_path: Path) -> None:
+def test_a_reloaded_model_uses_fna(name: str, tmp_path: Path) -> None:
     batch = inputs(name)
     model = hf.enable(tiny(name), 1.4, "auto", batch=batch)
-    want = outputs(model, batch)
+    expected = outputs(model, batch)
     for folder in (tmp_path / "once", tmp_path / "twice"):
         model.save_pretrained(folder)
         model = type(model).from_pretrained(folder).eval()
         assert model.config._attn_implementation == "fna"
-        assert_close(outputs(model, batch), want, rtol=0, atol=1e-6)
+        assert_close(outputs(model, batch), expected, rtol=0, atol=1e-6)
     plain = type(model).from_pretrained(folder, attn_implementation="sdpa").eval()
-    assert (outputs(plain, batch) - want).abs().max() > 1e-3
+    assert (outputs(plain, batch) - expected).abs().max() > 1e-3
 
 
-def test_a_reload_without_this_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reloading_without_this_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hf.enable(tiny("bert"), 1.2, KAPPA).save_pretrained(tmp_path)
     monkeypatch.delitem(tf.AttentionInterface._global_mapping, "fna")
     with pytest.raises(ValueError, match='attn_implementation="fna"'):
         tf.BertForSequenceClassification.from_pretrained(tmp_path)
 
 
-def test_the_body_of_a_calibrated_model_keeps_its_kappas(tmp_path: Path) -> None:
+def test_the_base_model_of_a_calibrated_model_keeps_its_kappas(tmp_path: Path) -> None:
     model = hf.enable(tiny("bert"), 1.3, "auto", batch=inputs("bert"))
     model.save_pretrained(tmp_path)
-    body = tf.BertModel.from_pretrained(tmp_path)
-    sites = [one.fna.attention.kappa for one in interface_layers(body).values()]
-    assert sites == [one.fna.attention.kappa for one in interface_layers(model).values()]
-    assert len(sites) == 2
-    assert len(set(sites[0])) == 4
+    base = tf.BertModel.from_pretrained(tmp_path)
+    kappas = [layer.fna.attention.kappa for layer in interface_layers(base).values()]
+    assert kappas == [layer.fna.attention.kappa for layer in interface_layers(model).values()]
+    assert len(kappas) == 2
+    assert len(set(kappas[0])) == 4
 
 
-def test_the_name_alone_is_enough() -> None:
+def test_attn_implementation_alone_enables_fna() -> None:
     model = tf.AutoModel.from_config(tf.BertConfig(**SIZES), attn_implementation="fna").eval()
-    (site, _) = [one.fna for one in interface_layers(model).values()]
-    assert repr(site.attention) == repr(Fractional(1.2, "text"))
+    core, _ = [layer.fna for layer in interface_layers(model).values()]
+    assert repr(core.attention) == repr(Fractional(1.2, "text"))
     switched = tf.BertModel(tf.BertConfig(**SIZES)).eval()
     switched.load_state_dict(model.state_dict())
     switched.set_attn_implementation("fna")
@@ -133,7 +133,7 @@ def test_the_name_alone_is_enough() -> None:
     assert switched.config.to_dict()["fna"] == {"alpha": 1.2, "kappa": "text"}
 
 
-def test_disable_gives_dot_products_back() -> None:
+def test_disable_restores_dot_product_attention() -> None:
     model, batch = tiny("bert"), inputs("bert")
     before = outputs(model, batch)
     hf.disable(hf.enable(model, 1.2, KAPPA))
@@ -142,25 +142,25 @@ def test_disable_gives_dot_products_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "config"),
+    ("class_name", "config"),
     [
         ("LongformerModel", {"attention_window": 4}),
         ("BigBirdModel", {"attention_type": "original_full"}),
     ],
 )
-def test_a_model_that_would_ignore_it_is_refused(kind: str, config: dict) -> None:
+def test_a_model_that_would_ignore_fna_is_an_error(class_name: str, config: dict) -> None:
     sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model_class = getattr(tf, kind)
+    model_class = getattr(tf, class_name)
     model = model_class(model_class.config_class(**sizes, intermediate_size=16, **config))
-    with pytest.raises(ValueError, match=f"{kind} computes attention by code of its own.*such as BERT"):
+    with pytest.raises(ValueError, match=f"{class_name} computes attention with its own code.*such as BERT"):
         hf.enable(model, 1.2, 1.0)
-    with pytest.raises(ValueError, match=f"{kind} computes attention by code of its own"):
+    with pytest.raises(ValueError, match=f"{class_name} computes attention with its own code"):
         model_class._from_config(model.config, attn_implementation="fna")
 
 
 @every_model
-def test_auto_matches_the_entropy_of_the_models_own_attention(name: str) -> None:
-    """The first layer sees the same tokens whatever the attention, so its rows can be compared from outside."""
+def test_auto_matches_the_entropy_of_dot_product_attention(name: str) -> None:
+    """The input of the first layer does not depend on the attention, so its rows can be compared."""
     batch, model = inputs(name), tiny(name, std=0.12)
     model.set_attn_implementation("eager")
     key = "encoder_attentions" if MODELS[name].decoder else "attentions"
@@ -173,14 +173,14 @@ def test_auto_matches_the_entropy_of_the_models_own_attention(name: str) -> None
     entropies = []
     for weights in (own, calibrated):
         rows = torch.special.entr(weights.double()).sum(-1)
-        # the first row of a causal model sees one key only
+        # The first query of a causal model attends to one key only.
         counted = real & ((weights > 0).sum(-1) > 1)
         entropies.append((rows * counted).sum((0, 2)) / counted.sum((0, 2)))
     assert_close(entropies[1], entropies[0], rtol=0, atol=2e-3)
     assert (own - calibrated).abs().max() > 1e-2
 
 
-def test_settings_outside_their_range_are_named() -> None:
+def test_settings_out_of_range_are_an_error() -> None:
     model = tiny("bert")
     with pytest.raises(ValueError, match=r"alpha must lie in \[1, 2\].*got 3"):
         hf.enable(model, 3.0)
@@ -188,29 +188,30 @@ def test_settings_outside_their_range_are_named() -> None:
         hf.enable(model, 1.2, -1.0)
 
 
-def test_weights_are_returned_where_a_model_passes_the_wish_on() -> None:
+def test_output_attentions_returns_the_weights() -> None:
     model, batch = hf.enable(tiny("llama"), 1.2, KAPPA), inputs("llama")
     with torch.no_grad():
-        given = model(**batch, output_attentions=True).attentions
+        attentions = model(**batch, output_attentions=True).attentions
     maps = attention_maps(model, lambda: (model(**batch), None)[1])
-    for one, layer in zip(given, maps.values(), strict=True):
-        assert_close(one, layer.weights)
+    assert len(attentions) == 2
+    for weights, layer_map in zip(attentions, maps.values(), strict=True):
+        assert_close(weights, layer_map.weights)
 
 
-def test_a_head_sharper_than_any_power_law_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_head_too_sharp_for_fna_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     hf.enable(tiny("t5", std=1.0), 1.2, "auto", batch=inputs("t5"))
-    assert "heads are sharper than FNA of alpha = 1.2 can be; they get the sharpest" in caplog.text
+    assert "heads are sharper than FNA with alpha = 1.2 can be; they get the smallest kappa" in caplog.text
 
 
 @every_model
-def test_auto_without_a_batch_makes_one_up_and_says_so(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_without_a_batch_uses_random_inputs_and_warns(name: str, caplog: pytest.LogCaptureFixture) -> None:
     model = hf.enable(tiny(name))
-    assert "pass batch= to calibrate on yours" in caplog.text
+    assert "pass batch= to use your data" in caplog.text
     assert isinstance(model.config.fna["kappa"], dict)
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "gpt2"])
-def test_graph_functions_see_the_layers(name: str) -> None:
+def test_attention_maps_of_the_layers(name: str) -> None:
     model, batch = hf.enable(tiny(name), 1.2, KAPPA), inputs(name)
     lengths = batch["attention_mask"].sum(-1)
 
@@ -220,7 +221,7 @@ def test_graph_functions_see_the_layers(name: str) -> None:
 
     maps = attention_maps(model, run)
     assert len(maps) == {"bert": 2, "gpt2": 2, "t5": 6}[name]
-    assert {layer for layer, found in maps.items() if not found.is_self} == {
+    assert {layer for layer, layer_map in maps.items() if not layer_map.is_self} == {
         layer for layer in maps if "EncDec" in layer
     }
     first = next(iter(maps.values())).weights
@@ -228,12 +229,12 @@ def test_graph_functions_see_the_layers(name: str) -> None:
     assert first[1, :, :5, 5:].eq(0).all()
 
 
-def test_the_trainer_of_transformers_trains_it(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate", reason="transformers' Trainer needs it")
+def test_training_with_the_transformers_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="needed by transformers' Trainer")
     torch.manual_seed(0)
     model = hf.enable(tiny("bert"), 1.2, "auto", batch=inputs("bert"))
     rows = torch.randint(3, 60, (48, 12), generator=torch.Generator().manual_seed(0))
-    # a token that is there or not, at any place: attention has to find it
+    # The label is whether a token occurs anywhere in the sequence.
     rows[::2, 5] = 3
     data = [{"input_ids": row, "labels": int((row == 3).any())} for row in rows]
     options = tf.TrainingArguments(

@@ -1,4 +1,4 @@
-"""Attention as a graph in transformers models: `analyze hf:FOLDER`, and the callbacks while one trains."""
+"""Attention graphs of transformers models: `analyze hf:FOLDER`, and callbacks during training."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ WORDS = ["the", "plot", "was", "not", "what", "i", "call", "gripping", "a", "fil
 
 
 def save(model: Any, folder: Path) -> str:
-    """Write the model and a tokenizer of few words as transformers does."""
+    """Save the model with a tokenizer of a few words, and return its name for `analyze`."""
     vocabulary = {word: number for number, word in enumerate(["[PAD]", "[CLS]", "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -45,46 +45,47 @@ def analyze(folder: Path, *words: str) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
-def test_a_model_is_analysed_beside_its_dot_product_twin(tmp_path: Path) -> None:
+def test_a_model_is_analyzed_against_its_dot_product_version(tmp_path: Path) -> None:
     fna = save(hf.enable(tiny("bert"), 1.2, 1.5), tmp_path / "fna")
     plain = save(tiny("bert"), tmp_path / "plain")
-    said = analyze(tmp_path / "out", fna, "--against", plain)
-    assert [one["label"] for one in said["models"]] == ["fna", "plain"]
-    assert "Fractional(alpha=1.2, kappa=1.5" in said["models"][0]["attention"]
-    assert "DotProduct" in said["models"][1]["attention"]
-    (example,) = said["examples"]
+    report = analyze(tmp_path / "out", fna, "--against", plain)
+    assert [model["label"] for model in report["models"]] == ["fna", "plain"]
+    assert "Fractional(alpha=1.2, kappa=1.5" in report["models"][0]["attention"]
+    assert "DotProduct" in report["models"][1]["attention"]
+    (example,) = report["examples"]
     assert example["words"] == ["[CLS]", "the", "plot", "was", "not", "what", "i", "call", "gripping"]
-    assert [len(one["heads"]) for one in example["models"]] == [8, 8]
-    # the twin's first layer, from transformers' own weights
+    assert [len(model["heads"]) for model in example["models"]] == [8, 8]
+    # The first layer of the dot-product version is compared with transformers' own weights.
     model = tf.BertForSequenceClassification.from_pretrained(tmp_path / "plain", attn_implementation="eager").eval()
     ids = torch.tensor([[1, *range(3, 11)]])
     with torch.no_grad():
         out = model(ids, output_attentions=True)
     gaps = spectral_gap(out.attentions[0].double())[0]
-    for head, gap in zip(example["models"][1]["heads"], gaps.tolist(), strict=False):
+    for head, gap in zip(example["models"][1]["heads"][:4], gaps.tolist(), strict=True):
         assert head["measures"]["spectral_gap"] == pytest.approx(gap, abs=1e-4)
     best = out.logits.softmax(-1).max().item()
     assert example["models"][1]["probability"] == pytest.approx(best, abs=1e-5)
 
 
 @pytest.mark.parametrize(("name", "layers"), [("gpt2", 2), ("t5", 2)])
-def test_language_models_and_encoders_are_analysed_too(name: str, layers: int, tmp_path: Path) -> None:
-    said = analyze(tmp_path / "out", save(hf.enable(tiny(name), 1.2, 1.5), tmp_path / name))
-    (example,) = said["examples"]
+def test_language_models_and_encoders_are_analyzed(name: str, layers: int, tmp_path: Path) -> None:
+    report = analyze(tmp_path / "out", save(hf.enable(tiny(name), 1.2, 1.5), tmp_path / name))
+    (example,) = report["examples"]
     assert len(example["models"][0]["heads"]) == 4 * layers
 
 
-def test_what_cannot_be_opened_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", f"hf:{tmp_path}", "--text", "a film"]) == 2
-    assert "cannot be opened" in (said := capsys.readouterr().err)
-    assert "give a folder that model.save_pretrained and tokenizer.save_pretrained wrote" in said
+    error = capsys.readouterr().err
+    assert "cannot be opened" in error
+    assert "give a folder that model.save_pretrained and tokenizer.save_pretrained wrote" in error
     folder = save(hf.enable(tiny("bert"), 1.2, 1.5), tmp_path / "bert")
     assert main(["analyze", folder]) == 2
     assert "give texts by --text" in capsys.readouterr().err
 
 
 class BertTask(Task):
-    """Somebody's Lightning task around a transformers model."""
+    """A user's Lightning task around a transformers model."""
 
     def __init__(self) -> None:
         super().__init__(MetricCollection({}))
@@ -98,12 +99,12 @@ class BertTask(Task):
         return len(batch["input_ids"])
 
     def probe(self, batch: dict[str, Tensor], max_length: int | None = None) -> dict[str, Tensor]:
-        cut = {name: one[:, :max_length] for name, one in batch.items()}
+        cut = {name: tensor[:, :max_length] for name, tensor in batch.items()}
         self.bert(**cut)
         return {"": cut["attention_mask"].sum(-1)}
 
 
-def test_the_callback_watches_a_transformers_model(tmp_path: Path) -> None:
+def test_attention_graph_measures_a_transformers_model(tmp_path: Path) -> None:
     batch = inputs("bert", (9, 5, 7, 6))
     rows = [{name: batch[name][row] for name in ("input_ids", "attention_mask")} for row in range(4)]
     loader = DataLoader(rows, batch_size=2)

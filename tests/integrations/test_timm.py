@@ -15,20 +15,20 @@ SMALL = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_head
 
 def vit(attn_layer: type | str | None = None) -> torch.nn.Module:
     torch.manual_seed(0)
-    more = {} if attn_layer is None else {"attn_layer": attn_layer}
-    return timm.models.VisionTransformer(**SMALL, **more).eval()
+    options = {} if attn_layer is None else {"attn_layer": attn_layer}
+    return timm.models.VisionTransformer(**SMALL, **options).eval()
 
 
 def image() -> torch.Tensor:
     return torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def test_with_dot_products_it_is_timms_layer() -> None:
-    theirs, ours = vit(), vit(FractionalAttention)
-    ours.load_state_dict(theirs.state_dict())
-    for block in ours.blocks:
-        block.attn.site.attention = DotProduct()
-    assert_close(ours(image()), theirs(image()), rtol=0, atol=1e-5)
+def test_with_dot_product_attention_it_equals_timms_layer() -> None:
+    original, replaced = vit(), vit(FractionalAttention)
+    replaced.load_state_dict(original.state_dict())
+    for block in replaced.blocks:
+        block.attn.core.attention = DotProduct()
+    assert_close(replaced(image()), original(image()), rtol=0, atol=1e-5)
 
 
 def test_weights_are_fractional() -> None:
@@ -42,14 +42,14 @@ def test_weights_are_fractional() -> None:
     assert maps["blocks.0.attn"].is_self
 
 
-@pytest.mark.parametrize("mask", ["boolean", "float"])
-def test_masks(mask: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_masks(dtype: torch.dtype) -> None:
     layer = FractionalAttention(24, 3)
     x = torch.randn(1, 6, 24, generator=torch.Generator().manual_seed(0))
     allowed = torch.ones(6, 6, dtype=torch.bool)
     allowed[:, 4:] = False
-    given = allowed if mask == "boolean" else torch.zeros(6, 6).masked_fill(~allowed, -torch.inf)
-    assert_close(layer(x, given)[:, :4], layer(x[:, :4]))
+    mask = allowed if dtype == torch.bool else torch.zeros(6, 6).masked_fill(~allowed, -torch.inf)
+    assert_close(layer(x, mask)[:, :4], layer(x[:, :4]))
     assert_close(layer(x, is_causal=True)[:, :3], layer(x[:, :3], is_causal=True))
 
 
@@ -58,7 +58,7 @@ def test_a_model_trains_with_learned_kappa() -> None:
         "vit_tiny_patch16_224", img_size=32, depth=2, num_classes=4, attn_layer=fractional(learn=["alpha", "kappa"])
     )
     model(torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))).square().sum().backward()
-    learned = model.blocks[1].attn.site.attention.learned
+    learned = model.blocks[1].attn.core.attention.learned
     assert learned.log_scale.shape == (3,)
     assert learned.log_scale.grad.abs().min() > 0
     with pytest.raises(ValueError, match=r"alpha must lie in \[1, 2\].*got 2.5"):

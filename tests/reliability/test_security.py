@@ -197,7 +197,7 @@ def test_an_exported_folder_gives_the_same_model(checkpoint: Path, published: Pa
 def test_invalid_safetensors_files_are_named(content: bytes, published: Path) -> None:
     (published / "model.safetensors").write_bytes(content)
     with pytest.raises(
-        UsageError, match=r"model\.safetensors is no safetensors file that can be read: .+; export the model again"
+        UsageError, match=r"model\.safetensors is not a readable safetensors file: .+; export the model again"
     ):
         load_published(published)
 
@@ -258,7 +258,7 @@ def test_names_that_are_neither_a_folder_nor_on_the_hub(monkeypatch: pytest.Monk
     ):
         load_published(address)
     for name in (tmp_path / "none", "someone/not-downloaded-yet"):
-        with pytest.raises(UsageError, match=f"no folder '{name}', and the hub gives no model .+; give a folder that"):
+        with pytest.raises(UsageError, match=f"'{name}' is not a folder, and the hub has no model .+; give a folder"):
             load_published(name, cache_dir=tmp_path, local_files_only=True)
 
 

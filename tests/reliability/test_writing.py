@@ -139,10 +139,10 @@ def scores(folder: Path) -> None:
 def figure(folder: Path) -> None:
     from matplotlib.figure import Figure
 
-    from fna_lightning.reproduction.context import Bench
+    from fna_lightning.reproduction.context import Context
 
     (folder / "curve.png").symlink_to(folder.parent / "victim")
-    Bench(None, folder, folder).save(Figure(), "curve")  # type: ignore[arg-type]
+    Context(None, folder, folder).save(Figure(), "curve")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("write", [metrics, predictions, scores, figure], ids=lambda write: write.__name__)

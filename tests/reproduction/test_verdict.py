@@ -1,15 +1,15 @@
-"""The rule of verdicts, on both sides of every edge."""
+"""Verdicts on both sides of every limit."""
 
 import math
 
 import pytest
 
-from fna_lightning.reproduction.artifact import Claim, Finding, Row, Table
+from fna_lightning.reproduction.artifact import Claim, Result, Row, Table
 from fna_lightning.reproduction.verdict import difference, verdict
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("entry", "expected"),
     [
         (Row("a", 83.0, 83.2, tolerance=0.3), "reproduced"),
         (Row("a", 82.8, 83.2, tolerance=0.3), "differs"),
@@ -31,18 +31,16 @@ from fna_lightning.reproduction.verdict import difference, verdict
         (Claim("a"), "not run"),
     ],
 )
-def test_the_rule(row, said) -> None:
-    assert verdict(row) == said
+def test_verdict(entry, expected) -> None:
+    assert verdict(entry) == expected
 
 
-def test_differences_to_a_range_count_from_its_nearer_end() -> None:
+def test_difference_to_a_range_is_measured_from_its_nearer_end() -> None:
     assert difference(Row("a", 5.0, (1.0, 3.0))) == 2.0
     assert difference(Row("a", 0.0, (1.0, 3.0))) == -1.0
     assert difference(Row("a", 2.0, (1.0, 3.0))) == 0.0
 
 
-def test_a_finding_survives_its_state() -> None:
-    finding = Finding(
-        [Row("a", 1.0, (0.0, 2.0))], [Claim("b", 1.0)], [Table("t", ["x"], [["1"]])], {"f.png": "c"}, ["n"]
-    )
-    assert Finding.of(finding.state()) == finding
+def test_result_round_trip() -> None:
+    result = Result([Row("a", 1.0, (0.0, 2.0))], [Claim("b", 1.0)], [Table("t", ["x"], [["1"]])], {"f.png": "c"}, ["n"])
+    assert Result.from_dict(result.to_dict()) == result

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fna_lightning.commands.compare import markdown
+from fna_lightning.experiments.translation_runs import comparison_markdown
 from fna_lightning.integrations.hub.card import model_card
 from fna_lightning.utils.escaping import csv_cell, csv_text, markdown_code, markdown_text
 
@@ -105,7 +105,7 @@ def test_a_comparison_escapes_names() -> None:
         "scores": {"test": scores},
     }
     row |= dict.fromkeys(("epochs", "minutes", "cpu_minutes", "seed"), "<b>|")
-    text = markdown("Translation", [row])
+    text = comparison_markdown("Translation", [row])
     assert "<b>" not in re.sub(r"`[^`\n]*`", "", text)
     (line,) = [line for line in text.splitlines() if line.startswith("| &lt;b&gt;")]
     assert len(re.findall(r"(?<!\\)\|", line)) == 13

@@ -156,8 +156,8 @@ def test_a_damaged_results_file_is_named(content: bytes, words: str, tmp_path: P
 def test_a_damaged_scores_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, words in {
         "{": "cannot be read as JSON",
-        "[]": "does not hold the scores of a translation run",
-        '{"metrics": {"bleu": "<b>"}, "signatures": {}, "decoding": {}}': "holds a score that is no number",
+        "[]": "does not contain the scores of a translation run",
+        '{"metrics": {"bleu": "<b>"}, "signatures": {}, "decoding": {}}': "contains a score that is not a number",
     }.items():
         (tmp_path / "test.scores.json").write_text(content)
         assert main(["compare", str(tmp_path)]) == 2

@@ -1,13 +1,13 @@
 """FNA in the models of Hugging Face's transformers.
 
-Importing this makes ``attn_implementation="fna"`` known to transformers, masks included:
+Importing this package registers ``attn_implementation="fna"`` with transformers, including its masks:
 
     from fna_lightning.integrations import hf
     model = AutoModel.from_pretrained(folder, attn_implementation="fna")        # alpha = 1.2, kappa by the text rule
-    hf.enable(model, alpha=1.2, kappa="auto", batch=tokenizer(texts, ...))      # kappa calibrated, head by head
+    hf.enable(model, alpha=1.2, kappa="auto", batch=tokenizer(texts, ...))      # kappa calibrated per head
 
-alpha and kappa are saved with the model's configuration. A reload is FNA again, or an error where this package was not
-imported: never silently dot-product attention.
+alpha and kappa are saved with the model's configuration. A reloaded model uses FNA again. If this package is not
+imported, loading is an error; it never silently falls back to dot-product attention.
 """
 
 try:

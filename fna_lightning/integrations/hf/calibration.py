@@ -1,7 +1,7 @@
-"""kappa of each head such that FNA is as sharp as the dot-product attention the model was trained with.
+"""Calibration of kappa per head to the dot-product attention the model was trained with.
 
-The entropy of a row of FNA grows with kappa, so one bisection a head finds the kappa at which the mean entropy of its
-rows on a batch is that of the model's own attention on the same queries and keys.
+The entropy of a row of FNA grows with kappa, so bisection finds for each head the kappa at which the mean row entropy
+on a batch equals that of the model's own attention for the same queries and keys.
 """
 
 import logging
@@ -15,51 +15,51 @@ from transformers import PreTrainedModel
 
 from fna_lightning.attention import DotProduct, ExternalAttention, Fractional
 from fna_lightning.attention.masks import build_mask, masked_softmax
-from fna_lightning.integrations.hf.layers import SITE, interface_layers, put_site, refuse_unsupported
+from fna_lightning.integrations.hf.layers import CORE, add_core, interface_layers, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
 from fna_lightning.introspection.layers import LayerCall, call_of
 from fna_lightning.introspection.maps import evaluating
 
 log = logging.getLogger("fna_lightning")
 
-# kappa is looked for between these multiples of the mean distance
-LEAST, MOST = 1e-4, 1e6
-HALVINGS = 40
-MADE_UP_TOKENS = 64
+# kappa is searched between these multiples of the mean distance
+MIN_FACTOR, MAX_FACTOR = 1e-4, 1e6
+BISECTIONS = 40
+RANDOM_TOKENS = 64
 
 
 def calibrated_kappa(model: PreTrainedModel, batch: Mapping[str, Any], alpha: float = 1.2) -> dict[str, list[float]]:
-    """Return kappa of each head by the name of its layer; the model is left as it was.
+    """Return {name of the layer: kappa of each head}; the model is not changed.
 
     Args:
-        model: a model whose attention follows transformers' interface.
-        batch: what the model is called with, e.g. ``tokenizer(texts, padding=True, return_tensors="pt")``.
-        alpha: Levy index of the FNA to be calibrated.
+        model: a model whose attention uses transformers' AttentionInterface.
+        batch: keyword arguments of a call of the model, e.g. ``tokenizer(texts, padding=True, return_tensors="pt")``.
+        alpha: Levy index of FNA.
     """
     refuse_unsupported(model)
-    real = batch.get("attention_mask")
-    found: dict[str, list[float]] = {}
+    padding_mask = batch.get("attention_mask")
+    kappas: dict[str, list[float]] = {}
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(model))
-        stack.enter_context(own_attention(model))
-        for name, host in interface_layers(model).items():
-            site = host.get_submodule(SITE)
-            hook = _calibrator(name, alpha, real, found)
-            stack.callback(site.register_forward_pre_hook(hook, with_kwargs=True).remove)
+        stack.enter_context(dot_product_cores(model))
+        for name, layer in interface_layers(model).items():
+            core = layer.get_submodule(CORE)
+            hook = _calibrator(name, alpha, padding_mask, kappas)
+            stack.callback(core.register_forward_pre_hook(hook, with_kwargs=True).remove)
         model(**batch)
-    return found
+    return kappas
 
 
 @contextmanager
-def own_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Compute the model's own dot-product attention, but at sites, where it can be watched."""
+def dot_product_cores(model: PreTrainedModel) -> Iterator[None]:
+    """Compute the model's own dot-product attention in attention cores, where it can be recorded."""
     configs = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values()
     before = [(config, config._attn_implementation_internal) for config in configs]
-    hosts = list(interface_layers(model).values())
-    sites = [host._modules.get(SITE) for host in hosts]
-    for host in hosts:
-        put_site(host, DotProduct())
+    layers = list(interface_layers(model).values())
+    cores = [layer._modules.get(CORE) for layer in layers]
+    for layer in layers:
+        add_core(layer, DotProduct())
     for config in configs:
         config._attn_implementation_internal = NAME
     try:
@@ -67,14 +67,14 @@ def own_attention(model: PreTrainedModel) -> Iterator[None]:
     finally:
         for config, name in before:
             config._attn_implementation_internal = name
-        for host, site in zip(hosts, sites, strict=True):
-            del host._modules[SITE]
-            if site is not None:
-                host.add_module(SITE, site)
+        for layer, core in zip(layers, cores, strict=True):
+            del layer._modules[CORE]
+            if core is not None:
+                layer.add_module(CORE, core)
 
 
-def made_up_batch(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Return random inputs for a model, the same every time: a calibration on them is a start, not an answer."""
+def random_batch(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return reproducible random inputs of a model; a calibration on them is only a starting point."""
     generator = torch.Generator().manual_seed(0)
     config = model.config
     if model.main_input_name == "pixel_values" and isinstance(getattr(config, "image_size", None), int):
@@ -83,35 +83,38 @@ def made_up_batch(model: PreTrainedModel) -> dict[str, Tensor]:
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
     if model.main_input_name != "input_ids" or vocabulary is None:
         raise ValueError(
-            f"kappa='auto' calibrates on a batch, and no inputs can be made up for {type(model).__name__} (it takes "
-            f"{model.main_input_name}); pass batch=, what the model is called with"
+            f"kappa='auto' is calibrated on a batch, and random inputs cannot be created for {type(model).__name__} "
+            f"(it takes {model.main_input_name}); pass batch=, the keyword arguments of a call of the model"
         )
-    longest = getattr(config, "max_position_embeddings", None) or MADE_UP_TOKENS
-    ids = torch.randint(vocabulary, (2, min(MADE_UP_TOKENS, longest // 2)), generator=generator).to(model.device)
+    longest = getattr(config, "max_position_embeddings", None) or RANDOM_TOKENS
+    ids = torch.randint(vocabulary, (2, min(RANDOM_TOKENS, longest // 2)), generator=generator).to(model.device)
     return {"input_ids": ids, "decoder_input_ids": ids} if config.is_encoder_decoder else {"input_ids": ids}
 
 
-def _calibrator(name: str, alpha: float, real: Any, found: dict[str, list[float]]) -> Callable[..., None]:
-    def calibrate(site: ExternalAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call = call_of(site, args, kwargs)
-        found[name] = _matched(call, alpha, _query_rows(call, real), name)
+def _calibrator(name: str, alpha: float, padding_mask: Any, kappas: dict[str, list[float]]) -> Callable[..., None]:
+    """Return a forward pre-hook of an attention core that stores the calibrated kappas of its layer."""
+
+    def calibrate(core: ExternalAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = call_of(core, args, kwargs)
+        kappas[name] = _matched_kappa(call, alpha, _query_rows(call, padding_mask), name)
 
     return calibrate
 
 
-def _query_rows(call: LayerCall, real: Any) -> Tensor:
-    """Return (B, H, N) True where a row counts: a real token that sees more than one key."""
+def _query_rows(call: LayerCall, padding_mask: Any) -> Tensor:
+    """Return (B, H, N) booleans, True for real tokens that may attend to more than one key."""
     mask = build_mask(**call.restrictions)
     n, m = call.q.size(-2), call.k.size(-2)
     allowed = mask.matrix(n, m, call.q.device)
     counts = torch.full((1, 1, n, 1), m) if allowed is None else allowed.sum(dim=-1, keepdim=True)
     rows = (counts > 1).to(call.q.device).squeeze(-1).expand(*call.q.shape[:-1])
-    if isinstance(real, Tensor) and real.shape == (call.q.size(0), n):
-        rows = rows & (real > 0)[:, None, :]
+    if isinstance(padding_mask, Tensor) and padding_mask.shape == (call.q.size(0), n):
+        rows = rows & (padding_mask > 0)[:, None, :]
     return rows
 
 
-def _matched(call: LayerCall, alpha: float, rows: Tensor, name: str) -> list[float]:
+def _matched_kappa(call: LayerCall, alpha: float, rows: Tensor, name: str) -> list[float]:
+    """Return the kappa of each head at which FNA has the mean row entropy of the recorded attention."""
     target = _mean_entropy(call.weights(), rows)
     attention = Fractional(alpha)
     distance = attention.distance(call.q, call.k)
@@ -124,23 +127,23 @@ def _matched(call: LayerCall, alpha: float, rows: Tensor, name: str) -> list[flo
             logits = logits + mask.bias
         return _mean_entropy(masked_softmax(logits, allowed), rows)
 
-    middle = distance.mean(dim=(0, 2, 3)).clamp(min=torch.finfo(distance.dtype).tiny)
-    low, high = (middle * LEAST).log(), (middle * MOST).log()
-    sharpest = entropy(low.exp())
-    if (sharp := sharpest > target + 1e-3).any():
+    mean_distance = distance.mean(dim=(0, 2, 3)).clamp(min=torch.finfo(distance.dtype).tiny)
+    low, high = (mean_distance * MIN_FACTOR).log(), (mean_distance * MAX_FACTOR).log()
+    unreachable = entropy(low.exp()) > target + 1e-3
+    if unreachable.any():
         log.warning(
-            "%s: %d of %d heads are sharper than FNA of alpha = %g can be; they get the sharpest",
-            name, int(sharp.sum()), len(sharp), alpha,
+            "%s: %d of %d heads are sharper than FNA with alpha = %g can be; they get the smallest kappa",
+            name, int(unreachable.sum()), len(unreachable), alpha,
         )  # fmt: skip
-    for _ in range(HALVINGS):
-        half = (low + high) / 2
-        too_wide = entropy(half.exp()) > target
-        low, high = low.where(too_wide, half), high.where(~too_wide, half)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        too_wide = entropy(middle.exp()) > target
+        low, high = low.where(too_wide, middle), high.where(~too_wide, middle)
     return ((low + high) / 2).exp().tolist()
 
 
 def _mean_entropy(weights: Tensor, rows: Tensor) -> Tensor:
-    """Return the (H,) mean entropies of the rows that count."""
-    every = torch.special.entr(weights.double()).sum(dim=-1)
-    rows = rows.expand_as(every)
-    return (every * rows).sum(dim=(0, 2)) / rows.sum(dim=(0, 2)).clamp(min=1)
+    """Return the (H,) mean entropies of the selected rows."""
+    entropies = torch.special.entr(weights.double()).sum(dim=-1)
+    rows = rows.expand_as(entropies)
+    return (entropies * rows).sum(dim=(0, 2)) / rows.sum(dim=(0, 2)).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Switching a transformers model that exists already to FNA, and back."""
+"""Switching an existing transformers model to FNA and back."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from transformers import PreTrainedModel
 
 from fna_lightning.attention.kappa import Kappa
-from fna_lightning.integrations.hf.calibration import calibrated_kappa, made_up_batch
-from fna_lightning.integrations.hf.layers import SITE, attach, interface_layers, refuse_unsupported
+from fna_lightning.integrations.hf.calibration import calibrated_kappa, random_batch
+from fna_lightning.integrations.hf.layers import CORE, attach, interface_layers, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME, Settings
 
 log = logging.getLogger("fna_lightning")
@@ -25,15 +25,15 @@ def enable(
 ) -> Model:
     """Replace dot-product attention by FNA in every attention layer, and return the model.
 
-    The weights stay what they are. ``model.save_pretrained`` saves alpha and kappa with the configuration.
+    The weights do not change. ``model.save_pretrained`` saves alpha and kappa with the configuration.
 
     Args:
-        model: a transformers model whose attention follows AttentionInterface; others are refused.
+        model: a transformers model whose attention uses AttentionInterface; others are an error.
         alpha: Levy index in [1, 2]; 2 is the Gaussian.
-        kappa: a positive number, a rule "text" or "vision", a number for each head; or "auto", which calibrates every
-            head so that the entropy of its rows is that of the model's own attention.
-        batch: what "auto" calibrates on: the arguments of a call of the model. Without it inputs are made up at random,
-            which is said in the log.
+        kappa: a positive number, a rule ("text" or "vision"), one number per head, or "auto", which calibrates every
+            head to the mean row entropy of the model's own attention.
+        batch: keyword arguments of a call of the model, on which "auto" calibrates. Without it, random inputs are used
+            and a warning is logged.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -45,13 +45,13 @@ def enable(
     if isinstance(kappa, str) and kappa == "auto":
         Settings(alpha)
         if batch is None:
-            log.warning("kappa='auto' without a batch: calibrated on random inputs; pass batch= to calibrate on yours")
-            batch = made_up_batch(model)
+            log.warning("kappa='auto' without a batch is calibrated on random inputs; pass batch= to use your data")
+            batch = random_batch(model)
         kappa = calibrated_kappa(model, batch, alpha)
-        if left := sorted(set(interface_layers(model)) - kappa.keys()):
+        if missing := sorted(set(interface_layers(model)) - kappa.keys()):
             raise ValueError(
-                f"the batch did not reach the attention layer {left[0]!r}, so its kappa is not calibrated; pass a "
-                "batch that runs the whole model (an encoder-decoder needs decoder_input_ids too)"
+                f"the batch did not reach the attention layer {missing[0]!r}, so its kappa is not calibrated; pass a "
+                "batch that runs the whole model (an encoder-decoder also needs decoder_input_ids)"
             )
     settings = Settings(alpha, kappa)
     for config in _configs(model):
@@ -62,15 +62,15 @@ def enable(
 
 
 def disable(model: Model, attn_implementation: str = "sdpa") -> Model:
-    """Give the model its dot-product attention back, and return it."""
+    """Restore the dot-product attention of a model, and return the model."""
     for config in _configs(model):
         Settings.remove(config)
-    for host in interface_layers(model).values():
-        host._modules.pop(SITE, None)
+    for layer in interface_layers(model).values():
+        layer._modules.pop(CORE, None)
     model.set_attn_implementation(attn_implementation)
     return model
 
 
 def _configs(model: PreTrainedModel) -> Iterator[Any]:
-    """Yield every configuration of the model once; parts may have copies of their own (T5)."""
+    """Yield every configuration of the model once; parts of a model may have their own copies (T5)."""
     yield from {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values()

@@ -1,4 +1,4 @@
-"""``attn_implementation="fna"``: the function transformers' attention layers call, and its masks."""
+"""``attn_implementation="fna"``: the attention function and mask function registered with transformers."""
 
 from functools import wraps
 from typing import Any
@@ -9,11 +9,11 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from fna_lightning.attention import DotProduct
-from fna_lightning.integrations.hf.layers import attach_at_construction, site_of
+from fna_lightning.integrations.hf.layers import attach_at_construction, core_of
 from fna_lightning.integrations.hf.settings import NAME
 
-# what a layer may ask for that has no meaning for a kernel of distances
-_UNKNOWN = {
+# options of attention layers that FNA does not support
+_UNSUPPORTED = {
     "softcap": "caps the logits of dot products",
     "s_aux": "adds attention sinks to the softmax",
     "cache": "reads keys from a paged cache",
@@ -32,62 +32,64 @@ def fna_attention(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return (B, N, H, D) outputs and, if the call wants them, the weights: the contract of AttentionInterface.
+    """Return (B, N, H, D) outputs and, if requested, the weights, as AttentionInterface requires.
 
     Args:
-        module: the attention layer that calls.
+        module: the calling attention layer.
         query: (B, H, N, D).
-        key: (B, G, M, D), G divides H: each key head serves a group of query heads.
+        key: (B, G, M, D); G divides H, and each key head is shared by a group of query heads.
         value: (B, G, M, D_v).
-        attention_mask: boolean, True = may attend, as ``sdpa_mask`` makes it; or a float mask of the user's own.
-        scaling: of dot products; distances have kappa instead.
+        attention_mask: boolean (True = may attend), as returned by ``sdpa_mask``; or a float mask given by the user.
+        scaling: scale of dot products; ignored by FNA, which has kappa.
         dropout: probability of dropping a weight.
         is_causal: overrides the layer's own ``is_causal``.
         position_bias: added to the logits (T5).
-        kwargs: what else a layer passes on.
+        kwargs: further options of the layer.
     """
-    for name, why in _UNKNOWN.items():
+    for name, effect in _UNSUPPORTED.items():
         if kwargs.get(name) is not None:
-            raise ValueError(f"{type(module).__name__} {why} ({name}); FNA has no such thing: use another model")
-    site = site_of(module)
+            raise ValueError(
+                f"{type(module).__name__} {effect} ({name}), which FNA does not support; use another model"
+            )
+    core = core_of(module)
     groups = query.size(1) // key.size(1)
     if groups > 1:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    # without a mask the layer relies on the flag, except for a single query, which sees everything before it
+    # Without a mask the layer relies on the flag; a single query attends to all earlier keys.
     causal = bool(causal) and attention_mask is None and query.size(2) > 1
     if causal and key.size(2) > query.size(2):
-        # the empty rest of a static cache
+        # The rest of a static cache is empty.
         key, value = key[:, :, : query.size(2)], value[:, :, : query.size(2)]
         position_bias = None if position_bias is None else position_bias[..., : query.size(2)]
-    mask, bias = _split(attention_mask, position_bias)
-    if isinstance(site.attention, DotProduct):
-        site.attention.scale = scaling
-    out = site(query, key, value, mask, bias=bias, is_causal=causal, dropout=dropout)
+    mask, bias = _mask_and_bias(attention_mask, position_bias)
+    if isinstance(core.attention, DotProduct):
+        core.attention.scale = scaling
+    out = core(query, key, value, mask, bias=bias, is_causal=causal, dropout=dropout)
     weights = None
     if kwargs.get("output_attentions"):
-        weights = site.attention.weights(query, key, mask, bias=bias, is_causal=causal)
+        weights = core.attention.weights(query, key, mask, bias=bias, is_causal=causal)
     return out.transpose(1, 2).contiguous(), weights
 
 
-def _split(mask: Tensor | None, bias: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Return a boolean mask and a bias; the lowest number of its type in a float mask means "hidden"."""
+def _mask_and_bias(mask: Tensor | None, bias: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Return a boolean mask and a bias; in a float mask the lowest number of its dtype means "masked out"."""
     if mask is None or mask.dtype == torch.bool:
         return mask, bias
-    hidden = mask <= torch.finfo(mask.dtype).min / 2
-    mask = mask.masked_fill(hidden, 0.0)
-    return ~hidden, mask if bias is None else bias + mask
+    masked_out = mask <= torch.finfo(mask.dtype).min / 2
+    mask = mask.masked_fill(masked_out, 0.0)
+    return ~masked_out, mask if bias is None else bias + mask
 
 
 def register() -> None:
-    """Make transformers know the name; models made with it get their sites when they are made."""
+    """Register the name with transformers; models created with it get their attention cores in ``post_init``."""
     AttentionInterface.register(NAME, fna_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
-    made = PreTrainedModel.post_init
+    original = PreTrainedModel.post_init
 
-    @wraps(made)
+    @wraps(original)
     def post_init(self: PreTrainedModel) -> None:
-        made(self)
+        original(self)
         attach_at_construction(self)
 
     PreTrainedModel.post_init = post_init  # type: ignore[method-assign]

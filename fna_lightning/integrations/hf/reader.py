@@ -1,7 +1,7 @@
-"""A transformers model and its tokenizer as `analyze` reads texts with them.
+"""Adapter that lets `analyze` study a transformers model with its tokenizer.
 
-A model with FNA is studied as it is; any other with its own dot-product attention, which is only computed where it can
-be watched. Of an encoder-decoder the encoder is studied.
+A model with FNA is studied unchanged. Any other model keeps its dot-product attention, computed in attention cores so
+that it can be recorded. For an encoder-decoder, the encoder is studied.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from fna_lightning.attention import DotProduct
 from fna_lightning.errors import UsageError, first_line
-from fna_lightning.integrations.hf.layers import interface_layers, put_site, refuse_unsupported
+from fna_lightning.integrations.hf.layers import add_core, interface_layers, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
 
 NO_CLASSES = ("no classes",)
 
 
 class Reader(nn.Module):
-    """Maps token ids and lengths to logits, whatever the model answers.
+    """Maps token ids and lengths to logits.
 
-    That is the classes of a classifier, the next token of a language model, and one class without a name of a model
-    that has no such head.
+    The logits are those of the classes for a classifier, of the next token for a language model, and of one unnamed
+    class for a model without a head.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -35,7 +35,7 @@ class Reader(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Map (B, N) token ids, of which the first ``lengths`` are real, to (B, C) logits."""
+        """Map (B, N) token ids, of which the first ``lengths`` are not padding, to (B, C) logits."""
         mask = (torch.arange(tokens.size(1), device=tokens.device) < lengths[:, None]).long()
         model = self.model.get_encoder() if self.model.config.is_encoder_decoder else self.model
         logits = getattr(model(input_ids=tokens, attention_mask=mask), "logits", None)
@@ -48,7 +48,7 @@ class Reader(nn.Module):
 
 @dataclass(frozen=True)
 class TokenizerCodec:
-    """A tokenizer of transformers with the names of a model's answers."""
+    """A transformers tokenizer with the class names of a model."""
 
     fast: Any
     class_names: Sequence[str]
@@ -62,16 +62,16 @@ class TokenizerCodec:
         return self.fast(text)["input_ids"] if text.strip() else []
 
     def words(self, ids: list[int]) -> list[str]:
-        return [self.fast.decode([one]).strip() or "␣" for one in ids]
+        return [self.fast.decode([token]).strip() or "␣" for token in ids]
 
     def spans(self, text: str) -> list[str]:
         return self.words(self.encode(text))
 
 
 def open_reader(name: str) -> tuple[Reader, TokenizerCodec, Path]:
-    """Open a model folder (or a name on the hub) with its tokenizer."""
+    """Load a model and its tokenizer from a folder or from the hub."""
     try:
-        # explicitly: otherwise a folder with code of its own is offered to be run
+        # Explicitly False: by default, transformers asks whether to execute code from the folder.
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -79,29 +79,29 @@ def open_reader(name: str) -> tuple[Reader, TokenizerCodec, Path]:
             f"hf:{name} cannot be opened: {first_line(error)}; give a folder that model.save_pretrained and "
             "tokenizer.save_pretrained wrote"
         ) from error
-    kind = getattr(transformers, (config.architectures or [""])[0], None)
-    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
-        kind = AutoModel
-    model = kind.from_pretrained(name, trust_remote_code=False).eval()
+    model_class = getattr(transformers, (config.architectures or [""])[0], None)
+    if not (isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)):
+        model_class = AutoModel
+    model = model_class.from_pretrained(name, trust_remote_code=False).eval()
     try:
         refuse_unsupported(model)
     except ValueError as error:
         raise UsageError(f"hf:{name}: {error}") from error
     if model.config._attn_implementation != NAME:
-        for host in interface_layers(model).values():
-            put_site(host, DotProduct())
+        for layer in interface_layers(model).values():
+            add_core(layer, DotProduct())
         model.set_attn_implementation(NAME)
     names = _class_names(model, tokenizer)
-    longest = min(getattr(config, "max_position_embeddings", None) or 512, tokenizer.model_max_length)
-    return Reader(model), TokenizerCodec(tokenizer, names, longest), Path(name)
+    max_length = min(getattr(config, "max_position_embeddings", None) or 512, tokenizer.model_max_length)
+    return Reader(model), TokenizerCodec(tokenizer, names, max_length), Path(name)
 
 
 def _class_names(model: PreTrainedModel, tokenizer: Any) -> Sequence[str]:
     with torch.no_grad():
-        answers = Reader(model)(torch.ones(1, 2, dtype=torch.long), torch.tensor([2])).size(-1)
+        classes = Reader(model)(torch.ones(1, 2, dtype=torch.long), torch.tensor([2])).size(-1)
     labels = {int(number): str(name) for number, name in (model.config.id2label or {}).items()}
-    if "Classification" in type(model).__name__ and len(labels) == answers:
-        return [labels[number] for number in range(answers)]
-    if answers == 1:
+    if "Classification" in type(model).__name__ and len(labels) == classes:
+        return [labels[number] for number in range(classes)]
+    if classes == 1:
         return NO_CLASSES
-    return [repr(tokenizer.decode([number])) for number in range(answers)]
+    return [repr(tokenizer.decode([number])) for number in range(classes)]

@@ -1,4 +1,4 @@
-"""alpha and kappa in a model's configuration, so that they are saved and read with it."""
+"""alpha and kappa in the configuration of a transformers model, so that they are saved and loaded with it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,19 @@ from typing import Any
 from fna_lightning.attention import Fractional
 from fna_lightning.attention.kappa import Kappa, check_kappa
 
+# value of attn_implementation
 NAME = "fna"
+# attribute of the configuration
 FIELD = "fna"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What FNA is in one model.
+    """Settings of FNA in one model.
 
     Args:
         alpha: Levy index in [1, 2].
-        kappa: a number, a rule, or the numbers of each head by the name of the layer.
+        kappa: a number, a rule, or {name of the layer: one number per head}.
     """
 
     alpha: float = 1.2
@@ -25,32 +27,32 @@ class Settings:
 
     def __post_init__(self) -> None:
         Fractional(self.alpha)
-        for one in self.kappa.values() if isinstance(self.kappa, Mapping) else [self.kappa]:
-            check_kappa(one)
+        for kappa in self.kappa.values() if isinstance(self.kappa, Mapping) else [self.kappa]:
+            check_kappa(kappa)
 
     def attention(self, layer: str | None) -> Fractional | None:
-        """Return the attention of the layer of that name; None if these settings do not know the layer."""
+        """Return the attention of a layer by name; None if the settings have no kappa for it."""
         if not isinstance(self.kappa, Mapping):
             return Fractional(self.alpha, self.kappa)
         numbers = self.kappa.get(layer or "")
         return None if numbers is None else Fractional(self.alpha, list(numbers))
 
     def write(self, config: Any) -> None:
-        """Put the settings into a configuration; it then also says which attention a reload must use."""
+        """Store the settings in a configuration, together with the attention that a reloaded model must use."""
         kappa = self.kappa
         if isinstance(kappa, Mapping):
             kappa = {name: list(numbers) for name, numbers in kappa.items()}
         setattr(config, FIELD, {"alpha": self.alpha, "kappa": kappa})
-        # transformers does not save which attention a model uses, but reads this field when it loads a configuration
+        # transformers does not save the attention implementation, but reads this field when it loads a configuration.
         config.attn_implementation = NAME
 
     @classmethod
     def read(cls, config: Any) -> "Settings":
-        """Return the settings of a configuration; the defaults if it has none."""
+        """Return the settings stored in a configuration, or the defaults."""
         return cls(**getattr(config, FIELD, None) or {})
 
     @staticmethod
     def remove(config: Any) -> None:
-        """Take the settings out of a configuration."""
+        """Remove the settings from a configuration."""
         for name in (FIELD, "attn_implementation"):
             vars(config).pop(name, None)

@@ -1,4 +1,4 @@
-"""Publishing a trained model as a folder that others can load."""
+"""Publishing a trained model as a folder or on the Hugging Face Hub."""
 
 from fna_lightning.integrations.hub.model import PublishedModel
 

@@ -1,4 +1,4 @@
-"""The model card of a published run, written from what the run recorded and from nothing else."""
+"""Model card of a published model, generated from the results that its run recorded."""
 
 from typing import Any
 
@@ -27,18 +27,19 @@ model = PublishedModel.from_pretrained("this folder, or its name on the hub")
 
 
 def model_card(model_config: dict[str, Any], about: dict[str, Any], parameters: int) -> str:
-    """Return the card as Markdown; every name and value in it is shown as text, whatever it holds.
+    """Return the model card as Markdown; all names and values are escaped.
 
     Args:
         model_config: the task's configuration.
-        about: "config" (name), "results" (results.json of the run), "deviations" (lines), each may be missing.
+        about: "config" (name), "results" (results.json of the run) and "deviations" (lines); all are optional.
         parameters: number of parameters.
     """
     task = str(model_config["class_path"]).rpartition(".")[2]
     use = 'print(model.classify(["a film to remember"]))' if task == "TextClassification" else "model.eval()"
-    title, kind = markdown_text(about.get("config") or task), markdown_text(task)
+    title = markdown_text(about.get("config") or task)
     results = _mapping(about.get("results"))
-    parts = [HEAD.format(title=title, task=kind, attention=_attention(model_config), parameters=parameters, use=use)]
+    attention = _attention(model_config)
+    parts = [HEAD.format(title=title, task=markdown_text(task), attention=attention, parameters=parameters, use=use)]
     parts.append("## Results\n\n" + _results(results))
     deviations = about.get("deviations")
     lines = [f"- {markdown_text(line)}" for line in deviations] if isinstance(deviations, list) else []
@@ -52,10 +53,10 @@ def _attention(model_config: dict[str, Any]) -> str:
     attention = _mapping(_mapping(model_config.get("init_args")).get("attention"))
     name = markdown_text(str(attention.get("class_path", "its attention")).rpartition(".")[2])
     settings = _mapping(attention.get("init_args"))
-    shown = ", ".join(
+    values = ", ".join(
         f"{key} = {markdown_text(settings[key])}" for key in ("alpha", "kappa") if settings.get(key) is not None
     )
-    return f"{name} attention ({shown})" if shown else f"{name} attention"
+    return f"{name} attention ({values})" if values else f"{name} attention"
 
 
 def _results(results: dict[str, Any]) -> str:
@@ -82,5 +83,5 @@ def _training(results: dict[str, Any]) -> str:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return what a file says under a name, if it is a mapping as it should be; else an empty one."""
+    """Return the value if it is a mapping, else an empty one; the files may be forged or damaged."""
     return value if isinstance(value, dict) else {}

@@ -1,6 +1,6 @@
-"""A trained model as a folder others can load: weights as safetensors, the model_config as JSON, a model card.
+"""A trained model as a folder that can be shared: safetensors weights, configuration as JSON, and a model card.
 
-The same folder goes to the Hugging Face hub (``push_to_hub``) and comes back (``from_pretrained``).
+``push_to_hub`` uploads the folder to the Hugging Face Hub, and ``from_pretrained`` loads it from there.
 """
 
 from pathlib import Path
@@ -15,48 +15,67 @@ except ModuleNotFoundError as error:
         "fna_lightning.integrations.hub needs huggingface_hub; pip install 'fna-lightning[export]'"
     ) from error
 
-from fna_lightning.checkpoints.load import build_task
+from fna_lightning.checkpoints.load import build_task, read_checkpoint, task_of
+from fna_lightning.config.registry import register_builtins
+from fna_lightning.config.resolve import deviations
 from fna_lightning.errors import UsageError
 from fna_lightning.integrations.hub.card import model_card
 from fna_lightning.integrations.hub.folder import CONFIG, find_folder, load_weights, read_config, record_digest
+from fna_lightning.task import Task
 from fna_lightning.tasks.data.codec import read_codec
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.text.predict import classify
+from fna_lightning.training.run_folder import read_results, run_folder_of
 
 WAY_OUT = "install the package of the class as a plug-in, or export the model again"
 
 
 class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightning", tags=["fractional-attention"]):
-    """A trained task with all that is needed to use it.
+    """A trained task with everything needed to use it.
 
     Args:
-        model_config: the task's configuration, as its checkpoint carries it.
-        codec: how texts or pictures become tensors, as the checkpoint carries it; None for a task without one.
-        about: what the model card says of its training: config, results, deviations, versions.
+        model_config: configuration of the task, as stored in its checkpoint.
+        codec: preprocessing of texts or images, as stored in the checkpoint; None for a task without one.
+        about: facts for the model card: config, results, deviations.
+        task: the task, if it is already built; it is not stored.
 
     Example:
         ``PublishedModel.from_pretrained("folder").classify(["a film to remember"])``
     """
 
     def __init__(
-        self, model_config: dict[str, Any], codec: dict[str, Any] | None = None, about: dict | None = None
+        self,
+        model_config: dict[str, Any],
+        codec: dict[str, Any] | None = None,
+        about: dict | None = None,
+        task: Task | None = None,
     ) -> None:
         super().__init__()
-        import fna_lightning.tasks  # noqa: F401 - a model_config may name its task by its short name
-
-        self.task = build_task(model_config, source="the exported model", way_out=WAY_OUT)
+        # The model_config may name its task by its short name.
+        register_builtins()
+        self.task = task or build_task(model_config, source="the exported model", way_out=WAY_OUT)
         self.task.model_config = model_config
         self.model_config = model_config
+        self.codec_state = codec
         self.codec = None if codec is None else read_codec(codec, "the exported model")
         self.about = about or {}
 
     @classmethod
+    def from_checkpoint(cls, path: str | Path) -> Self:
+        """Return the model of a checkpoint, in evaluation mode, with the results of its run folder."""
+        register_builtins()
+        checkpoint = read_checkpoint(path)
+        task = task_of(checkpoint, path)
+        model = cls(checkpoint["model_config"], checkpoint.get("codec"), _run_facts(path), task)
+        return model.eval()
+
+    @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
-        """Return the model of a folder or of the hub, in evaluation mode, on the CPU; nothing stored in it is run.
+        """Return the model of a folder or of the hub, in evaluation mode, on the CPU. Loading never executes code.
 
         Args:
-            pretrained_model_name_or_path: a folder that ``export`` or ``save_pretrained`` wrote, or a name on the hub.
-            options: of ``huggingface_hub.snapshot_download``, such as revision, token or local_files_only.
+            pretrained_model_name_or_path: folder written by ``export`` or ``save_pretrained``, or a name on the hub.
+            options: passed to ``huggingface_hub.snapshot_download``, such as revision, token or local_files_only.
         """
         folder = find_folder(pretrained_model_name_or_path, **options)
         config = read_config(folder)
@@ -68,28 +87,38 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
         return model.eval()
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write the folder, and into its config.json a digest by which damaged weights are noticed.
+        """Write the folder, with a digest in config.json that detects damaged weights.
 
         Args:
             save_directory: the folder.
-            options: of ``huggingface_hub.ModelHubMixin.save_pretrained``.
+            options: passed to ``huggingface_hub.ModelHubMixin.save_pretrained``.
         """
-        # push_to_hub saves a folder of its own by this method, so what is sent has the digest too
-        url = super().save_pretrained(save_directory, **options)
+        config = {"model_config": self.model_config, "codec": self.codec_state, "about": self.about}
+        # push_to_hub calls this method too, so the uploaded folder has the digest as well.
+        url = super().save_pretrained(save_directory, **{**options, "config": config})
         record_digest(Path(save_directory))
         return url
 
     def forward(self, *inputs: Any) -> Any:
-        """Run the task's model."""
+        """Run the model of the task."""
         return self.task(*inputs)
 
     def classify(self, texts: list[str]) -> list[dict[str, Any]]:
-        """Return label and probability of each text."""
+        """Return the label and the probability of each text."""
         if not isinstance(self.codec, TextCodec):
-            raise ValueError(f"{type(self.task).__name__} is no text classifier: call the model with its own inputs")
+            raise ValueError(f"{type(self.task).__name__} is not a text classifier: call the model with its own inputs")
         return list(classify(self.task.eval(), self.codec, texts))
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """Return the card: what the model is, how it was trained, what it reached, where it departs from the paper."""
-        parameters = sum(one.numel() for one in self.parameters())
-        return ModelCard(model_card(self.model_config, self.about, parameters))
+        """Return the model card: the model, its training, its results, and its deviations from the paper."""
+        count = sum(parameter.numel() for parameter in self.parameters())
+        return ModelCard(model_card(self.model_config, self.about, count))
+
+
+def _run_facts(checkpoint: str | Path) -> dict[str, Any]:
+    """Return name, results and deviations of the run folder of a checkpoint; empty if it is in none."""
+    folder = run_folder_of(checkpoint)
+    if folder is None:
+        return {}
+    name = folder.parent.name
+    return {"config": name, "results": read_results(folder), "deviations": deviations(f"{name}.yaml")}

@@ -1,9 +1,9 @@
-"""The pieces, in the order of the paper; what it does not have comes last."""
+"""The artifacts in the order of the paper, followed by those that the paper does not have."""
 
 from importlib import import_module
 
 from fna_lightning.errors import UsageError
-from fna_lightning.reproduction.artifact import Piece
+from fna_lightning.reproduction.artifact import Artifact
 
 MODULES = (
     "fig_spectrum",
@@ -28,16 +28,16 @@ MODULES = (
 )
 
 
-def all_pieces() -> dict[str, Piece]:
-    """Return every piece by name."""
-    pieces = [import_module(f"{__name__}.{module}").PIECE for module in MODULES]
-    return {piece.name: piece for piece in pieces}
+def all_artifacts() -> dict[str, Artifact]:
+    """Return every artifact by name."""
+    artifacts = [import_module(f"{__name__}.{module}").ARTIFACT for module in MODULES]
+    return {artifact.name: artifact for artifact in artifacts}
 
 
-def chosen_pieces(names: list[str]) -> dict[str, Piece]:
-    """Return the named pieces, all if none is named."""
-    known = all_pieces()
+def select_artifacts(names: list[str]) -> dict[str, Artifact]:
+    """Return the artifacts with the given names, or all of them if ``names`` is empty."""
+    available = all_artifacts()
     for name in names:
-        if name not in known:
-            raise UsageError(f"no piece {name!r}; choose from {', '.join(known)}")
-    return {name: piece for name, piece in known.items() if not names or name in names}
+        if name not in available:
+            raise UsageError(f"unknown artifact {name!r}; choose from {', '.join(available)}")
+    return {name: artifact for name, artifact in available.items() if not names or name in names}

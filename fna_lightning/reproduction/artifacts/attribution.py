@@ -1,15 +1,17 @@
-"""Which of the authors' choices makes the gap between FNA and DP: one at a time, and all together."""
+"""Which of the authors' implementation choices produce the gap between FNA and DP: one at a time, and all together."""
 
 import math
 from dataclasses import dataclass
 
+from matplotlib.figure import Figure
+
 from fna_lightning.experiments.grid import Cell
-from fna_lightning.experiments.seeds import paired_difference, summarise
-from fna_lightning.reproduction.artifact import Finding, Piece, Row, Table
-from fna_lightning.reproduction.context import Bench
-from fna_lightning.reproduction.drawing import LOOKS, panels
+from fna_lightning.experiments.seeds import PairedDifference, paired_difference, summarize
+from fna_lightning.reproduction.artifact import Artifact, Result, Row, Table
+from fna_lightning.reproduction.context import Context
+from fna_lightning.reproduction.drawing import STYLES, panels
 from fna_lightning.reproduction.families import small_cells
-from fna_lightning.reproduction.published import paper
+from fna_lightning.reproduction.paper import paper_values
 from fna_lightning.reproduction.scales import Scale, Settings
 
 MAX_ALL: Settings = (("model.pooling", "max_all"), ("data.pad_to_max", "true"))
@@ -21,123 +23,133 @@ ALL = (*MAX_ALL, *RANDOM, *TWICE)
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings laid over the base; ``only`` names the attentions it means something for."""
+    """One implementation choice.
 
-    more: Settings = ()
+    Attributes:
+        settings: settings that override the base configuration.
+        tied: whether queries and keys share their projection.
+        attentions: attentions to which the choice applies.
+        exclude_self: attentions in which a token does not attend to itself.
+    """
+
+    settings: Settings = ()
     tied: bool = False
-    only: tuple[str, ...] = ("fna", "la", "dp", "uniform")
-    # the authors' code hides a token from itself in these
-    no_self: tuple[str, ...] = ()
+    attentions: tuple[str, ...] = ("fna", "la", "dp", "uniform")
+    exclude_self: tuple[str, ...] = ()
 
 
 QK = ("fna", "la", "dp")
 BASE = "base: orthogonal, mean of real tokens"
 CHOICES = {
     BASE: Choice(),
-    "free projections": Choice((("model.encoder.projection", "LinearProjection"),), only=QK),
-    "tied": Choice(tied=True, only=QK),
-    "tied, self excluded": Choice(tied=True, only=QK, no_self=QK),
-    "max over all places": Choice(MAX_ALL),
+    "linear projections": Choice((("model.encoder.projection", "LinearProjection"),), attentions=QK),
+    "tied": Choice(tied=True, attentions=QK),
+    "tied, self excluded": Choice(tied=True, attentions=QK, exclude_self=QK),
+    "max over all positions": Choice(MAX_ALL),
     "frozen random positions": Choice(RANDOM),
     "softmax twice": Choice(TWICE),
-    "kappa = d_H": Choice((("model.attention.kappa", "vision"),), only=("fna",)),
+    "kappa = d_H": Choice((("model.attention.kappa", "vision"),), attentions=("fna",)),
     "all together, Q != K": Choice(ALL),
-    "all together, Q = K": Choice(ALL, tied=True, no_self=("fna", "la")),
+    # The authors' code excludes self-pairs for FNA and LA only.
+    "all together, Q = K": Choice(ALL, tied=True, exclude_self=("fna", "la")),
 }
 
 
 def attentions(scale: Scale) -> tuple[str, ...]:
-    """Return the columns: FNA and DP make the gap; the others, which say what of it is attention's, where time is."""
+    """Return the columns: FNA and DP, whose difference is the gap; with full training also LA and uniform."""
     return ("fna", "la", "dp", "uniform") if scale.full_training else ("fna", "dp")
 
 
 def choice_cells(scale: Scale, name: str, choice: Choice) -> list[Cell]:
-    """Return the seeds of one number; empty where the choice means nothing."""
-    if name not in choice.only:
+    """Return the cells of one number; empty if the choice does not apply to the attention."""
+    if name not in choice.attentions:
         return []
-    more = (*choice.more, *(NO_SELF if name in choice.no_self else ()))
-    return small_cells(scale, name, *more, tied=choice.tied and name != "uniform", seeds=scale.few_seeds)
+    settings = (*choice.settings, *(NO_SELF if name in choice.exclude_self else ()))
+    return small_cells(scale, name, *settings, tied=choice.tied and name != "uniform", seeds=scale.few_seeds)
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Return the whole table."""
+    """Return the cells of the whole table."""
     return [
         cell for choice in CHOICES.values() for name in attentions(scale) for cell in choice_cells(scale, name, choice)
     ]
 
 
-def run(bench: Bench) -> Finding:
-    """Make the table."""
-    said, names = paper()["grid"], attentions(bench.scale)
-    finding, lines, gaps = Finding(), [], {}
+def run(context: Context) -> Result:
+    """Return the accuracy under each choice and the paired differences."""
+    names = attentions(context.scale)
+    result, lines, gaps = Result(), [], {}
     for label, choice in CHOICES.items():
-        found = {name: bench.results(choice_cells(bench.scale, name, choice)) for name in names}
-        gap = paired_difference(found["fna"], found["dp"])
-        other = paired_difference(found["fna"], found["uniform"]) if "uniform" in found else None
-        gaps[label] = (gap.mean, gap.half_width)
-        numbers = [_mean(list(found[name].values())) for name in names]
-        lines.append(
-            [
-                label,
-                *numbers,
-                _pair(gap.mean, gap.half_width),
-                *([_pair(other.mean, other.half_width)] if other else []),
-            ]
-        )
+        accuracies = {name: context.results(choice_cells(context.scale, name, choice)) for name in names}
+        gap = paired_difference(accuracies["fna"], accuracies["dp"])
+        gaps[label] = gap
+        line = [label, *(_mean_text(list(accuracies[name].values())) for name in names), _pair_text(gap)]
+        if "uniform" in names:
+            line.append(_pair_text(paired_difference(accuracies["fna"], accuracies["uniform"])))
+        lines.append(line)
         if label.startswith("all together"):
-            published = said["tied" if choice.tied else "untied"]
-            wanted = [one for name in ("fna", "dp") for one in choice_cells(bench.scale, name, choice)]
-            finding.rows.append(
-                Row(
-                    f"FNA minus DP, {label}",
-                    gap.mean if gap.count else None,
-                    published["fna"][0] - published["dp"][0],
-                    None if math.isnan(gap.half_width) else gap.half_width,
-                    gap.count,
-                    2 * said["tolerance"],
-                    bench.scale.full_training,
-                    bench.unlike() if gap.count else bench.failure(wanted),
-                )
-            )
-    last = ["FNA - uniform"] if "uniform" in names else []
-    columns = ["", *(name.upper() if name != "uniform" else name for name in names), "FNA - DP", *last]
-    finding.tables.append(Table("test accuracy (%) and paired differences, ± 95 %", columns, lines))
+            result.rows.append(_gap_row(context, label, choice, gap))
+    columns = ["", *(name.upper() if name != "uniform" else name for name in names), "FNA - DP"]
+    columns += ["FNA - uniform"] if "uniform" in names else []
+    result.tables.append(Table("test accuracy (%) and paired differences, ± 95 %", columns, lines))
+    result.figures[context.save(_draw(gaps), "attribution")] = "The gap under each choice, paired by seed."
+    result.notes.append(
+        f"One layer, one head, d = 8, {context.scale.few_seeds} seed(s). Every line changes one thing in the base; the "
+        "last two change everything. In the last line only FNA and LA exclude self-pairs, as in the authors' code. "
+        "Choices that do not apply to an attention are left out."
+    )
+    return result
+
+
+def _gap_row(context: Context, label: str, choice: Choice, gap: PairedDifference) -> Row:
+    """Return the row that compares the gap under all choices together with the paper's."""
+    grid = paper_values()["grid"]
+    published = grid["tied" if choice.tied else "untied"]
+    gap_cells = [cell for name in ("fna", "dp") for cell in choice_cells(context.scale, name, choice)]
+    return Row(
+        f"FNA minus DP, {label}",
+        gap.mean if gap.count else None,
+        published["fna"][0] - published["dp"][0],
+        None if math.isnan(gap.half_width) else gap.half_width,
+        gap.count,
+        2 * grid["tolerance"],
+        context.scale.full_training,
+        context.not_comparable_reason() if gap.count else context.missing_reason(gap_cells),
+    )
+
+
+def _draw(gaps: dict[str, PairedDifference]) -> Figure:
     figure, (axes,) = panels(1, 7.0, 3.8)
-    for place, (mean, width) in enumerate(gaps.values()):
-        if not math.isnan(mean):
-            axes.errorbar(
-                [mean], [place], xerr=[0.0 if math.isnan(width) else width], fmt="o", color=LOOKS["fna"][0], capsize=4
-            )
+    for position, gap in enumerate(gaps.values()):
+        if not math.isnan(gap.mean):
+            half_width = 0.0 if math.isnan(gap.half_width) else gap.half_width
+            axes.errorbar([gap.mean], [position], xerr=[half_width], fmt="o", color=STYLES["fna"][0], capsize=4)
     axes.axvline(0.0, color="black", linewidth=1)
     axes.set_yticks(range(len(gaps)), list(gaps), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("FNA minus DP, points of accuracy")
-    finding.figures[bench.save(figure, "attribution")] = "The gap under each choice, paired over seeds."
-    finding.notes.append(
-        f"One layer, one head, d = 8, {bench.scale.few_seeds} seed(s). Every line changes one thing in the base, "
-        "the last two all of them; in the last only FNA and LA hide a token from itself, as in the authors' code. A "
-        "choice that means nothing for an attention is left out."
-    )
-    return finding
+    return figure
 
 
-def _mean(values: list[float]) -> str:
+def _mean_text(values: list[float]) -> str:
     if not values:
         return "-"
-    summary = summarise(values)
-    return _pair(summary.mean, summary.half_width, sign="")
+    summary = summarize(values)
+    return f"{summary.mean:.2f}{_interval(summary.half_width)}"
 
 
-def _pair(mean: float, width: float, sign: str = "+") -> str:
-    if math.isnan(mean):
-        return "-"
-    return f"{mean:{sign}.2f}" + ("" if math.isnan(width) else f" ± {width:.2f}")
+def _pair_text(difference: PairedDifference) -> str:
+    return "-" if math.isnan(difference.mean) else f"{difference.mean:+.2f}{_interval(difference.half_width)}"
 
 
-PIECE = Piece(
+def _interval(half_width: float) -> str:
+    return "" if math.isnan(half_width) else f" ± {half_width:.2f}"
+
+
+ARTIFACT = Artifact(
     "attribution",
-    "Attribution: what makes the gap",
-    "At d = 8 FNA is 9.1 points above DP (Q != K) and 14.3 (Q = K).",
+    "Attribution: which choices produce the gap",
+    "At d = 8 FNA is 9.1 points above DP (Q != K) and 14.3 points (Q = K).",
     run,
     cells,
 )

@@ -1,8 +1,8 @@
-"""Edges or nodes of the attention removed at random."""
+"""Accuracy while random edges or nodes of the attention graph are removed."""
 
 from fna_lightning.experiments.grid import Cell
-from fna_lightning.reproduction.artifact import Finding, Piece, Table
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.artifact import Artifact, Result, Table
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import curve, legend, panels
 from fna_lightning.reproduction.families import ATTENTIONS, small_cells
 from fna_lightning.reproduction.scales import Scale
@@ -18,45 +18,46 @@ def cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def run(bench: Bench) -> Finding:
-    """Measure accuracy on test texts while attention is cut."""
+def run(context: Context) -> Result:
+    """Measure the accuracy on test texts for growing shares of removed edges or nodes."""
     from fna_lightning.analysis.study import study_ablation
     from fna_lightning.graph.ablation import KINDS
 
-    finding = Finding()
+    result, lines = Result(), []
     figure, axes = panels(4, 3.6)
-    lines = []
     for number, tied in enumerate((False, True)):
-        word = "Q = K" if tied else "Q != K"
+        title = "Q = K" if tied else "Q != K"
         for name in ATTENTIONS:
-            (cell,) = small_cells(bench.scale, name, tied=tied and name != "uniform", seeds=1)
-            subject = bench.subject(cell)
-            if subject is None:
-                finding.notes.append(bench.failure([cell]))
+            (cell,) = small_cells(context.scale, name, tied=tied and name != "uniform", seeds=1)
+            model = context.load_model(cell)
+            if model is None:
+                result.notes.append(context.missing_reason([cell]))
                 continue
-            curves = study_ablation(subject, bench.texts(subject, "test"), 0, lambda: None)
-            for place, kind in enumerate(KINDS):
-                one = axes[2 * number + place]
-                accuracy = [100.0 * value for value in curves[kind]["accuracy"]]
-                curve(one, name, curves["p"], accuracy, ATTENTIONS[name])
-                one.set(xlabel=f"share of {kind} removed", ylabel="accuracy (%)", title=word)
-                lines.append(
-                    [f"{ATTENTIONS[name]}, {word}, {kind}", *(f"{accuracy[at]:.1f}" for at in (0, 3, 5, 7, 9, 10))]
-                )
+            curves = study_ablation(model, context.texts(model, "test"), 0, lambda: None)
+            for position, removed in enumerate(KINDS):
+                panel = axes[2 * number + position]
+                accuracy = [100.0 * value for value in curves[removed]["accuracy"]]
+                curve(panel, name, curves["p"], accuracy, ATTENTIONS[name])
+                panel.set(xlabel=f"share of {removed} removed", ylabel="accuracy (%)", title=title)
+                numbers = [f"{accuracy[index]:.1f}" for index in (0, 3, 5, 7, 9, 10)]
+                lines.append([f"{ATTENTIONS[name]}, {title}, {removed}", *numbers])
     legend(axes[0], 7)
     columns = ["accuracy (%) at p =", "0", "0.3", "0.5", "0.7", "0.9", "1"]
-    finding.tables.append(Table("accuracy while attention is cut", columns, lines))
-    finding.figures[bench.save(figure, "ablation")] = (
-        f"Accuracy on {bench.scale.texts} test texts of at most {bench.scale.length} tokens, first seed."
+    result.tables.append(Table("accuracy by share of removed edges or nodes", columns, lines))
+    result.figures[context.save(figure, "ablation")] = (
+        f"Accuracy on {context.scale.texts} test texts of at most {context.scale.length} tokens, first seed."
     )
-    finding.notes.append("One rule for every attention: what is left shares the row, an empty row gives 0.")
-    return finding
+    result.notes.append(
+        "The rule is the same for every attention: the remaining weights of a row are renormalized, and an empty row "
+        "gives 0."
+    )
+    return result
 
 
-PIECE = Piece(
+ARTIFACT = Artifact(
     "fig-ablation",
-    "Edges and nodes removed",
-    "FNA bears the loss of edges and nodes better than LA and DP.",
+    "Removal of edges and nodes",
+    "FNA is more robust to the removal of edges and nodes than LA and DP.",
     run,
     cells,
 )

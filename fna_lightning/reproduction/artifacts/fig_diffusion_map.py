@@ -1,4 +1,4 @@
-"""The diffusion map of one review."""
+"""Diffusion map of one review."""
 
 import math
 
@@ -6,55 +6,58 @@ from fna_lightning.attention import Fractional, MultiheadAttention
 from fna_lightning.graph import diffusion_map, row_entropy
 from fna_lightning.introspection.maps import attention_layers
 from fna_lightning.plotting.graphs import draw_points
-from fna_lightning.reproduction.artifact import Finding, Piece, Table
-from fna_lightning.reproduction.artifacts.walks import first_cells, tied_cells
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.artifact import Artifact, Result, Table
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import panels
-from fna_lightning.reproduction.families import ATTENTIONS
+from fna_lightning.reproduction.families import ATTENTIONS, first_tied_cells, tied_cells
 
 EPS = 0.1
 
 
-def run(bench: Bench) -> Finding:
-    """Draw two coordinates of every token, with kappa narrowed as the paper does for this figure."""
+def run(context: Context) -> Result:
+    """Draw two coordinates of every token, with kappa reduced as in the paper's figure."""
     from fna_lightning.analysis.models import Subject
     from fna_lightning.reproduction.graphs import longest
 
-    def narrow(subject: Subject) -> None:
-        for layer in attention_layers(subject.task).values():
+    def reduce_kappa(model: Subject) -> None:
+        for layer in attention_layers(model.task).values():
             if isinstance(layer, MultiheadAttention) and isinstance(layer.attention, Fractional):
-                one, width = layer.attention, layer.value.in_features // layer.num_heads
-                rule = float(one.scale(layer.value.weight.new_empty(1, width)))
-                layer.attention = Fractional(one.alpha, rule * math.sqrt(EPS))
+                attention, width = layer.attention, layer.value.in_features // layer.num_heads
+                kappa = float(attention.scale(layer.value.weight.new_empty(1, width)))
+                layer.attention = Fractional(attention.alpha, kappa * math.sqrt(EPS))
 
-    finding, lines = Finding(), []
+    result, lines = Result(), []
     figure, axes = panels(3, 4.4)
-    for place, name in enumerate(("fna", "la", "dp")):
-        cell = tied_cells(bench.scale)[name][0]
-        subject = bench.subject(cell)
-        if subject is None:
-            finding.notes.append(bench.failure([cell]))
+    for position, name in enumerate(("fna", "la", "dp")):
+        cell = tied_cells(context.scale)[name][0]
+        model = context.load_model(cell)
+        if model is None:
+            result.notes.append(context.missing_reason([cell]))
             continue
-        narrow(subject)
-        example = longest(bench.texts(subject))
-        (found,) = subject.maps(example.ids).values()
-        walk = found.weights[0, 0].double()
-        chart = diffusion_map(walk, symmetrise=True)
-        draw_points(axes[place], chart.coordinates)
-        axes[place].set_title(ATTENTIONS[name])
-        values = chart.eigenvalues[1:6].tolist()
-        lines.append([ATTENTIONS[name], *(f"{one:.3f}" for one in values), f"{row_entropy(walk).item():.3f}"])
-    columns = ["", *(f"lambda_{one}" for one in range(1, 6)), "entropy"]
-    finding.tables.append(Table("eigenvalues of the walk", columns, lines))
-    finding.figures[bench.save(figure, "diffusion_map")] = "Tokens of the longest text studied; colour: place in it."
-    finding.notes.append("kappa is that of training times sqrt(0.1), the paper's for diffusion maps; DP has no kappa.")
-    return finding
+        reduce_kappa(model)
+        example = longest(context.texts(model))
+        (layer_map,) = model.maps(example.ids).values()
+        weights = layer_map.weights[0, 0].double()
+        embedding = diffusion_map(weights, symmetrise=True)
+        draw_points(axes[position], embedding.coordinates)
+        axes[position].set_title(ATTENTIONS[name])
+        eigenvalues = [f"{value:.3f}" for value in embedding.eigenvalues[1:6].tolist()]
+        lines.append([ATTENTIONS[name], *eigenvalues, f"{row_entropy(weights).item():.3f}"])
+    columns = ["", *(f"lambda_{number}" for number in range(1, 6)), "entropy"]
+    result.tables.append(Table("eigenvalues of the attention matrix", columns, lines))
+    result.figures[context.save(figure, "diffusion_map")] = (
+        "Tokens of the longest text; the color is the position in the text."
+    )
+    result.notes.append(
+        "kappa is the value used in training times sqrt(0.1), the paper's choice for diffusion maps; DP has no kappa."
+    )
+    return result
 
 
-PIECE = Piece(
+ARTIFACT = Artifact(
     "fig-diffusion-map",
     "Diffusion map of a review",
-    "By alpha = 1.2 the tokens form one connected cloud, by alpha = 2 they fall apart.",
+    "With alpha = 1.2 the tokens form one connected cloud; with alpha = 2 they fall apart.",
     run,
-    first_cells,
+    first_tied_cells,
 )

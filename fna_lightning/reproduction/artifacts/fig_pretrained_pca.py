@@ -7,12 +7,12 @@ from torch import Tensor
 
 from fna_lightning.errors import first_line
 from fna_lightning.plotting.graphs import COLOURS
-from fna_lightning.reproduction.artifact import Finding, Piece, Table
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.artifact import Artifact, Result, Table
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import legend, panels
 from fna_lightning.reproduction.scales import Scale
 
-# how the names of their tables end
+# suffixes of the parameter names of the embedding tables
 TABLES = {
     "words": ("word_embeddings.weight", "wte.weight"),
     "positions": ("position_embeddings.weight", "wpe.weight"),
@@ -20,27 +20,27 @@ TABLES = {
 MODELS = ("albert-base-v2", "bert-base-uncased", "gpt2")
 
 
-def explained(points: Tensor) -> Tensor:
+def explained_variance(points: Tensor) -> Tensor:
     """Return the cumulative share of variance of the principal components of (n, d) points."""
-    centred = (points - points.mean(dim=0)).double()
-    variance = torch.linalg.eigvalsh(centred.mT @ centred).flip(0).clamp(min=0.0)
+    centered = (points - points.mean(dim=0)).double()
+    variance = torch.linalg.eigvalsh(centered.mT @ centered).flip(0).clamp(min=0.0)
     return variance.cumsum(0) / variance.sum()
 
 
 def components_for(share: float, cumulative: Tensor) -> int:
-    """Return how many components carry ``share`` of the variance."""
+    """Return the number of components that explain ``share`` of the variance."""
     return int((cumulative < share - 1e-12).sum().item()) + 1
 
 
-def refusal(_: Scale) -> str:
-    """Return why not: no library to load them with."""
+def skip_reason(_: Scale) -> str:
+    """Return why the weights cannot be loaded: transformers is not installed."""
     if find_spec("transformers") is None:
-        return "needs the library `transformers` (pip install transformers) and the hub, for the pretrained weights"
+        return "needs the package `transformers` (pip install transformers) and the hub for the pretrained weights"
     return ""
 
 
 def load(name: str) -> dict[str, Tensor]:
-    """Return the weights of a pretrained model: from the library's cache, else from the hub."""
+    """Return the weights of a pretrained model, from the local cache or from the hub."""
     from transformers import AutoModel
 
     try:
@@ -49,36 +49,36 @@ def load(name: str) -> dict[str, Tensor]:
         return AutoModel.from_pretrained(name).state_dict()
 
 
-def run(bench: Bench) -> Finding:
-    """Draw the variance that the first components carry."""
-    finding, lines = Finding(), []
+def run(context: Context) -> Result:
+    """Draw the variance explained by the first components."""
+    result, lines = Result(), []
     figure, (axes,) = panels(1, 5.2)
     for number, name in enumerate(MODELS):
         try:
             weights = load(name)
         except OSError as error:
             reason = first_line(error)
-            return Finding(not_run=f"needs the hub for {', '.join(MODELS)}, and {name} cannot be had: {reason}")
-        for what, ends in TABLES.items():
-            points = next(value for key, value in weights.items() if key.endswith(ends))
-            cumulative = explained(points)
-            style = "-" if what == "words" else "--"
-            place = range(1, len(cumulative) + 1)
-            axes.plot(place, cumulative, style, color=COLOURS[number], label=f"{name}, {what}")
+            return Result(not_run=f"needs {', '.join(MODELS)} from the hub; {name} is not available: {reason}")
+        for table, suffixes in TABLES.items():
+            points = next(value for key, value in weights.items() if key.endswith(suffixes))
+            cumulative = explained_variance(points)
+            style = "-" if table == "words" else "--"
+            components = range(1, len(cumulative) + 1)
+            axes.plot(components, cumulative, style, color=COLOURS[number], label=f"{name}, {table}")
             counts = [str(components_for(share, cumulative)) for share in (0.5, 0.9, 0.99)]
-            lines.append([f"{name}, {what}", str(points.size(1)), *counts])
+            lines.append([f"{name}, {table}", str(points.size(1)), *counts])
     axes.set(xscale="log", xlabel="components", ylabel="share of variance")
     legend(axes, 7)
-    finding.figures[bench.save(figure, "pca")] = "Variance carried by the first principal components."
+    result.figures[context.save(figure, "pca")] = "Variance explained by the first principal components."
     columns = ["", "d", "50 %", "90 %", "99 %"]
-    finding.tables.append(Table("components that carry a share of the variance", columns, lines))
-    return finding
+    result.tables.append(Table("number of components that explain a share of the variance", columns, lines))
+    return result
 
 
-PIECE = Piece(
+ARTIFACT = Artifact(
     "fig-pretrained-pca",
     "Embeddings of pretrained models",
-    "Embeddings of ALBERT, BERT and GPT-2 lie near a space of fewer dimensions.",
+    "Embeddings of ALBERT, BERT and GPT-2 lie close to a subspace of fewer dimensions.",
     run,
-    refusal=refusal,
+    skip_reason=skip_reason,
 )

@@ -1,4 +1,4 @@
-"""Eighteen tokens in three clusters: who attends to whom."""
+"""Attention weights between eighteen tokens in three clusters."""
 
 import math
 
@@ -8,13 +8,13 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from fna_lightning.attention import attention_weights
-from fna_lightning.reproduction.artifact import Finding, Piece, Row, Table
-from fna_lightning.reproduction.context import Bench
-from fna_lightning.reproduction.drawing import LOOKS, panels
-from fna_lightning.reproduction.published import paper
+from fna_lightning.reproduction.artifact import Artifact, Result, Row, Table
+from fna_lightning.reproduction.context import Context
+from fna_lightning.reproduction.drawing import STYLES, panels
+from fna_lightning.reproduction.paper import paper_values
 
 MEANS = ((3.0, 0.0), (-3.0, 0.0), (0.0, math.sqrt(3.0)))
-EACH = 6
+TOKENS_PER_CLUSTER = 6
 DRAWS = 200
 KAPPA = math.sqrt(0.1)
 ALPHAS = {"fna": 1.2, "la": 2.0}
@@ -22,68 +22,74 @@ ALPHAS = {"fna": 1.2, "la": 2.0}
 
 def tokens(seed: int) -> Tensor:
     """Return (18, 2) points from three Gaussians of covariance 1/4."""
-    means = np.repeat(MEANS, EACH, axis=0)
+    means = np.repeat(MEANS, TOKENS_PER_CLUSTER, axis=0)
     return torch.from_numpy(means + 0.5 * np.random.default_rng(seed).normal(size=means.shape))
 
 
-def between() -> Tensor:
-    """Return the (18, 18) mask of pairs of different clusters."""
-    cluster = torch.arange(len(MEANS) * EACH) // EACH
+def pairs_across_clusters() -> Tensor:
+    """Return the (18, 18) mask of pairs in different clusters."""
+    cluster = torch.arange(len(MEANS) * TOKENS_PER_CLUSTER) // TOKENS_PER_CLUSTER
     return cluster[:, None] != cluster
 
 
-def run(bench: Bench) -> Finding:
-    """Draw one cloud, and count joined pairs over many."""
-    threshold = float(paper()["tokens"]["threshold"])
-    finding = Finding()
+def run(context: Context) -> Result:
+    """Draw one sample, and count connected pairs over many."""
+    threshold = float(paper_values()["tokens"]["threshold"])
+    result, lines = Result(), []
     figure, axes = panels(2, 4.8, 2.6)
-    across = between()
-    lines = []
-    for place, (name, alpha) in enumerate(ALPHAS.items()):
-        _draw(
-            axes[place], tokens(0), attention_weights(tokens(0), tokens(0), alpha=alpha, kappa=KAPPA), threshold, name
-        )
-        axes[place].set_title(f"alpha = {alpha:g}")
-        for rule in (KAPPA, "text"):
-            found = [attention_weights(x, x, alpha=alpha, kappa=rule)[across] for x in map(tokens, range(DRAWS))]
-            weights = torch.stack(found)
-            joined = (weights >= threshold).double().mean().item()
-            if rule == KAPPA:
-                expected = 1.0 if name == "fna" else 0.0
-                label = f"share of pairs of different clusters that are joined, alpha = {alpha:g}"
-                finding.rows.append(Row(label, joined, expected, tolerance=0.05, digits=3))
-                if name == "fna":
-                    smallest = weights.amin(dim=1).median().item() * 1e5
-                    label = "smallest weight times 1e5, alpha = 1.2, median of clouds"
-                    finding.rows.append(Row(label, smallest, threshold * 1e5, tolerance=1.0))
-            scale = "sqrt(0.1)" if rule == KAPPA else "the rule for text"
-            numbers = [weights.min(), weights.median(), weights.max()]
-            lines.append([f"alpha = {alpha:g}", scale, f"{joined:.3f}", *(f"{one.item():.1e}" for one in numbers)])
-    columns = ["", "kappa", "joined", "smallest", "median", "largest"]
-    finding.tables.append(Table(f"weights between clusters, {DRAWS} clouds", columns, lines))
-    finding.figures[bench.save(figure, "tokens")] = f"Weights of at least {threshold:g} in one cloud; wider is more."
-    finding.notes.append(
-        f"Joined: a weight of at least {threshold:g}, the paper's drawing threshold. The paper gives no kappa; "
-        "sqrt(0.1) makes FNA's smallest weight what the paper says. The tolerance of 1e-5 is the spread between "
-        "clouds. With the rule for text the Gaussian joins clusters too: what vanishes with alpha = 2 depends on kappa."
+    across = pairs_across_clusters()
+    for panel, (name, alpha) in zip(axes, ALPHAS.items(), strict=True):
+        sample = tokens(0)
+        _draw(panel, sample, attention_weights(sample, sample, alpha=alpha, kappa=KAPPA), threshold, name)
+        panel.set_title(f"alpha = {alpha:g}")
+        for kappa in (KAPPA, "text"):
+            weights = torch.stack(
+                [attention_weights(x, x, alpha=alpha, kappa=kappa)[across] for x in map(tokens, range(DRAWS))]
+            )
+            connected = (weights >= threshold).double().mean().item()
+            if kappa == KAPPA:
+                result.rows += _rows(name, alpha, weights, connected, threshold)
+            kappa_label = "sqrt(0.1)" if kappa == KAPPA else "the rule for text"
+            numbers = [f"{value.item():.1e}" for value in (weights.min(), weights.median(), weights.max())]
+            lines.append([f"alpha = {alpha:g}", kappa_label, f"{connected:.3f}", *numbers])
+    columns = ["", "kappa", "connected", "smallest", "median", "largest"]
+    result.tables.append(Table(f"weights between clusters, {DRAWS} samples", columns, lines))
+    result.figures[context.save(figure, "tokens")] = (
+        f"Weights of at least {threshold:g} in one sample; wider lines are larger weights."
     )
-    return finding
+    result.notes.append(
+        f"Connected: a weight of at least {threshold:g}, the paper's drawing threshold. The paper gives no kappa; with "
+        "sqrt(0.1) the smallest weight of FNA is the one the paper states. The tolerance of 1e-5 is the spread between "
+        "samples. With the rule for text the Gaussian also connects clusters, so what vanishes with alpha = 2 depends "
+        "on kappa."
+    )
+    return result
 
 
-def _draw(axes: Axes, x: Tensor, weights: Tensor, threshold: float, name: str) -> None:
+def _rows(name: str, alpha: float, weights: Tensor, connected: float, threshold: float) -> list[Row]:
+    label = f"share of pairs of different clusters that are connected, alpha = {alpha:g}"
+    rows = [Row(label, connected, 1.0 if name == "fna" else 0.0, tolerance=0.05, digits=3)]
+    if name == "fna":
+        smallest = weights.amin(dim=1).median().item() * 1e5
+        label = "smallest weight times 1e5, alpha = 1.2, median over samples"
+        rows.append(Row(label, smallest, threshold * 1e5, tolerance=1.0))
+    return rows
+
+
+def _draw(panel: Axes, x: Tensor, weights: Tensor, threshold: float, name: str) -> None:
     for i in range(len(x)):
         for j in range(i):
             weight = max(weights[i, j].item(), weights[j, i].item())
             if weight >= threshold:
                 width = 0.3 + 0.5 * math.log10(weight / threshold)
-                axes.plot(*x[[i, j]].T, color=LOOKS[name][0], linewidth=width, alpha=0.5, zorder=1)
-    axes.scatter(x[:, 0], x[:, 1], color="black", s=18, zorder=2)
-    axes.set_aspect("equal")
+                panel.plot(*x[[i, j]].T, color=STYLES[name][0], linewidth=width, alpha=0.5, zorder=1)
+    panel.scatter(x[:, 0], x[:, 1], color="black", s=18, zorder=2)
+    panel.set_aspect("equal")
 
 
-PIECE = Piece(
+ARTIFACT = Artifact(
     "fig-tokens",
     "Eighteen tokens in three clusters",
-    "Between clusters there are weights by alpha = 1.2 and none by alpha = 2.",
+    "There are weights between clusters with alpha = 1.2 and none with alpha = 2.",
     run,
 )

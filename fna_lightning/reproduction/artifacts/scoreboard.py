@@ -1,16 +1,16 @@
-"""A second scoreboard: strong recipes, every attention, paired over seeds."""
+"""Second scoreboard: strong recipes for every attention, compared by paired seeds."""
 
 import math
 
 from fna_lightning.experiments.grid import Cell
 from fna_lightning.experiments.seeds import paired_difference
-from fna_lightning.reproduction.artifact import Finding, Piece, Table
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.reproduction.artifact import Artifact, Result, Table
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import draw_rows, panels
 from fna_lightning.reproduction.families import ATTENTIONS, cells_of, missing_configs
 from fna_lightning.reproduction.scales import Scale
 
-# family: (metric, factor, what it is called)
+# family of configurations, with its metric, the factor applied to it, and a title
 BOARDS = {
     "imdb_strong": ("test/accuracy", 100.0, "IMDb, accuracy (%)"),
     "cifar10_strong": ("test/accuracy", 100.0, "CIFAR-10, accuracy (%)"),
@@ -19,62 +19,66 @@ BOARDS = {
 
 
 def boards(scale: Scale) -> list[str]:
-    """Return the families of a scale: IMDb everywhere, the others where there are GPUs."""
+    """Return the families of a scale: IMDb always, the others with full training only."""
     families = list(BOARDS) if scale.full_training else ["imdb_strong"]
     return [family for family in families if not missing_configs(*(f"{family}_{name}" for name in ATTENTIONS))]
 
 
 def board_cells(scale: Scale, family: str, name: str) -> list[Cell]:
-    """Return the seeds of one number."""
+    """Return the cells of one number."""
     return cells_of(f"{family}_{name}", (), scale.strong, scale.few_seeds)
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Return all boards."""
+    """Return the cells of all boards."""
     return [cell for family in boards(scale) for name in ATTENTIONS for cell in board_cells(scale, family, name)]
 
 
-def run(bench: Bench) -> Finding:
-    """Make one table a board."""
-    finding = Finding()
-    figure, axes = panels(len(boards(bench.scale)), 5.6)
-    for place, family in enumerate(boards(bench.scale)):
+def run(context: Context) -> Result:
+    """Return one table per board."""
+    result = Result()
+    families = boards(context.scale)
+    figure, axes = panels(len(families), 5.6)
+    for panel, family in zip(axes, families, strict=True):
         metric, factor, title = BOARDS[family]
-        found = {name: board_cells(bench.scale, family, name) for name in ATTENTIONS}
+        by_attention = {name: board_cells(context.scale, family, name) for name in ATTENTIONS}
         rows = [
-            bench.row(f"{ATTENTIONS[name]}, {family}", one, None, metric=metric, factor=factor)
-            for name, one in found.items()
+            context.row(f"{ATTENTIONS[name]}, {family}", seed_cells, None, metric=metric, factor=factor)
+            for name, seed_cells in by_attention.items()
         ]
-        finding.rows += rows
-        draw_rows(axes[place], rows, list(found), title)
-        reference = bench.results(found["dp"], metric, factor)
-        lines = []
-        for name, one in found.items():
-            pair = paired_difference(bench.results(one, metric, factor), reference)
-            if name != "dp" and pair.count:
-                numbers = [
-                    f"{pair.mean:+.2f}",
-                    *("-" if math.isnan(v) else f"{v:.2f}" for v in (pair.half_width, pair.p_value)),
-                ]
-                lines.append([ATTENTIONS[name], str(pair.count), *numbers])
-        if lines:
+        result.rows += rows
+        draw_rows(panel, rows, list(by_attention), title)
+        values = {name: context.results(seed_cells, metric, factor) for name, seed_cells in by_attention.items()}
+        if lines := _difference_lines(values):
             columns = ["", "seeds", "difference", "± 95 %", "p"]
-            finding.tables.append(Table(f"{title}: difference to DP, paired over seeds", columns, lines))
+            result.tables.append(Table(f"{title}: difference to DP, paired by seed", columns, lines))
         for worse in ("dp", "uniform"):
             label = f"FNA above {ATTENTIONS[worse]}, {family}"
-            finding.claims.append(bench.claim(label, found["fna"], found[worse], metric=metric, factor=factor))
-    if any(row.ours is not None for row in finding.rows):
-        finding.figures[bench.save(figure, "scoreboard")] = "Strong recipes, the same for every attention."
-    finding.notes.append(
-        "Nothing here is the paper's: a validation split held out of train, the field's recipes, test once."
+            better_cells, worse_cells = by_attention["fna"], by_attention[worse]
+            result.claims.append(context.claim(label, better_cells, worse_cells, metric=metric, factor=factor))
+    if any(row.ours is not None for row in result.rows):
+        result.figures[context.save(figure, "scoreboard")] = "Strong recipes, the same for every attention."
+    result.notes.append(
+        "This is not in the paper: a validation split held out of the training set, the field's recipes, and one test."
     )
-    return finding
+    return result
 
 
-PIECE = Piece(
+def _difference_lines(values: dict[str, dict[int, float]]) -> list[list[str]]:
+    """Return one line per attention with its difference to DP; ``values`` maps an attention to {seed: value}."""
+    lines = []
+    for name, by_seed in values.items():
+        pair = paired_difference(by_seed, values["dp"])
+        if name != "dp" and pair.count:
+            numbers = ["-" if math.isnan(value) else f"{value:.2f}" for value in (pair.half_width, pair.p_value)]
+            lines.append([ATTENTIONS[name], str(pair.count), f"{pair.mean:+.2f}", *numbers])
+    return lines
+
+
+ARTIFACT = Artifact(
     "scoreboard",
-    "A second scoreboard: strong recipes",
-    "The paper's baselines are weak; here every attention has the field's recipe.",
+    "Second scoreboard: strong recipes",
+    "The paper's baselines are weak; here every attention is trained with the field's recipe.",
     run,
     cells,
 )

@@ -1,68 +1,68 @@
-"""IMDb, six layers and eight heads: the table and its curves."""
+"""IMDb with six layers and eight heads: the table and its training curves."""
 
+from fna_lightning.experiments.epochs import mean_by_epoch
 from fna_lightning.experiments.grid import Cell
-from fna_lightning.experiments.seeds import summarise
-from fna_lightning.reproduction.artifact import Finding, Piece, Table
-from fna_lightning.reproduction.context import Bench
+from fna_lightning.experiments.seeds import summarize
+from fna_lightning.reproduction.artifact import Artifact, Result, Table
+from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import draw_epochs, draw_rows, panels
-from fna_lightning.reproduction.epochs import by_epoch
 from fna_lightning.reproduction.families import full_cells, needs_paper_scale
-from fna_lightning.reproduction.published import paper
+from fna_lightning.reproduction.paper import paper_values
 from fna_lightning.reproduction.scales import Scale
 
 MODELS = ("fna", "la", "dp", "op-fna", "op-la", "op-dp", "uniform")
 
 
 def model_cells(scale: Scale, model: str) -> list[Cell]:
-    """Return the seeds of one line of the table; op- is orthogonal."""
+    """Return the cells of one line of the table; op- means orthogonal projections."""
     return full_cells(scale, model.removeprefix("op-"), orthogonal=model.startswith("op-"))
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Return the whole table."""
+    """Return the cells of the whole table."""
     return [cell for model in MODELS for cell in model_cells(scale, model)]
 
 
-def run(bench: Bench) -> Finding:
-    """Put the table beside ours."""
-    said = paper()["imdb"]
-    finding, lines = Finding(), []
-    curves = {}
+def run(context: Context) -> Result:
+    """Compare the table with the paper's."""
+    published = paper_values()["imdb"]
+    result, lines, curves = Result(), [], {}
     for model in MODELS:
-        found = model_cells(bench.scale, model)
-        name = model.removeprefix("op-")
-        published = said[model][0] if model in said else None
-        finding.rows.append(bench.row(model, found, published, tolerance=said["tolerance"]))
-        curves[model] = (name, {at: 100 * one for at, one in by_epoch(found, bench.runs, "val/accuracy").items()})
-        if values := list(bench.results(found).values()):
-            ours = summarise(values)
-            theirs = [f"{one:.2f}" for one in said.get(model, [])] or ["-"] * 4
-            pairs = zip((ours.mean, ours.median, ours.best, ours.worst), theirs, strict=True)
-            lines.append([model, *(f"{mine:.2f} ({other})" for mine, other in pairs)])
+        seed_cells = model_cells(context.scale, model)
+        paper = published[model][0] if model in published else None
+        result.rows.append(context.row(model, seed_cells, paper, tolerance=published["tolerance"]))
+        accuracies = mean_by_epoch(seed_cells, context.runs, "val/accuracy")
+        curves[model] = (model.removeprefix("op-"), {epoch: 100 * value for epoch, value in accuracies.items()})
+        if values := list(context.results(seed_cells).values()):
+            summary = summarize(values)
+            ours = (summary.mean, summary.median, summary.best, summary.worst)
+            paper_texts = [f"{value:.2f}" for value in published.get(model, [])] or ["-"] * 4
+            lines.append([model, *(f"{value:.2f} ({text})" for value, text in zip(ours, paper_texts, strict=True))])
     for better, worse in (("fna", "la"), ("fna", "dp"), ("op-fna", "op-la"), ("op-fna", "op-dp"), ("fna", "uniform")):
-        gap = said[better][0] - said[worse][0] if worse in said else None
-        one, other = (model_cells(bench.scale, model) for model in (better, worse))
-        finding.claims.append(bench.claim(f"{better} above {worse}", one, other, published=gap))
-    finding.tables.append(Table("accuracy (%), ours (the paper's)", ["", "mean", "median", "best", "worst"], lines))
+        gap = published[better][0] - published[worse][0] if worse in published else None
+        better_cells, worse_cells = (model_cells(context.scale, model) for model in (better, worse))
+        result.claims.append(context.claim(f"{better} above {worse}", better_cells, worse_cells, published=gap))
+    columns = ["", "mean", "median", "best", "worst"]
+    result.tables.append(Table("accuracy (%), ours (the paper's)", columns, lines))
     figure, axes = panels(2, 5.2)
-    draw_rows(axes[0], finding.rows, [model.removeprefix("op-") for model in MODELS], "test accuracy (%)")
-    draw_epochs(axes[1], {label: one for label, one in curves.items() if one[1]}, "validation accuracy (%)")
-    finding.figures[bench.save(figure, "imdb")] = (
-        "Left: test accuracy, black the paper's. Right: validation while training."
+    draw_rows(axes[0], result.rows, [model.removeprefix("op-") for model in MODELS], "test accuracy (%)")
+    draw_epochs(axes[1], {label: curve for label, curve in curves.items() if curve[1]}, "validation accuracy (%)")
+    result.figures[context.save(figure, "imdb")] = (
+        "Left: test accuracy; black: the paper. Right: validation accuracy during training."
     )
-    return finding
+    return result
 
 
-def refusal(scale: Scale) -> str:
-    """Six layers of width 256 take a processor days."""
-    return needs_paper_scale("six layers are not trained") if not (scale.embedded or scale.full_training) else ""
+def skip_reason(scale: Scale) -> str:
+    """Return why the six-layer models are not trained: they take days on a CPU."""
+    return needs_paper_scale("six-layer models are") if not (scale.embedded or scale.full_training) else ""
 
 
-PIECE = Piece(
+ARTIFACT = Artifact(
     "table-imdb",
     "IMDb, six layers",
     "FNA 84.1 %, LA 83.1 %, DP 82.6 %; orthogonal 84.3, 82.6, 81.8.",
     run,
     cells,
-    refusal,
+    skip_reason,
 )

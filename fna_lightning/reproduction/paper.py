@@ -1,4 +1,4 @@
-"""Reading the paper's numbers."""
+"""The paper's numbers (paper.yaml) and the register of deviations (deviations.yaml)."""
 
 from functools import cache
 from importlib.resources import files
@@ -8,14 +8,14 @@ import yaml
 
 
 @cache
-def paper() -> dict[str, Any]:
-    """Return paper.yaml."""
+def paper_values() -> dict[str, Any]:
+    """Return the content of paper.yaml."""
     return _read("paper.yaml")
 
 
 @cache
 def deviations() -> list[dict[str, str]]:
-    """Return the register of deviations: where the paper's text, the authors' code and we differ, and what it does."""
+    """Return the content of deviations.yaml: where the paper's text, the authors' code and this library differ."""
     return _read("deviations.yaml")
 
 
