@@ -6,12 +6,12 @@ from typing import Any
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from fna_lightning.attention import MultiheadAttention
 from fna_lightning.errors import UsageError
 from fna_lightning.nn.fsdp import sharded
 from fna_lightning.task import Task
+from fna_lightning.utils.trees import leaves
 
 
 class FiniteLoss(L.Callback):
@@ -50,7 +50,7 @@ def find_origin(module: L.LightningModule, batch: Any) -> str:
     for name, parameter in module.named_parameters():
         if not parameter.isfinite().all():
             return f"the weights {name} are not finite"
-    for leaf in tree_leaves(batch):
+    for leaf in leaves(batch):
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.isfinite().all():
             return "the batch itself holds numbers that are not finite"
     found: list[str] = []
@@ -77,7 +77,7 @@ def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def _look(name: str, found: list[str]) -> Any:
     def hook(part: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if found or all(_finite(leaf) for leaf in tree_leaves(output)):
+        if found or all(_finite(leaf) for leaf in leaves(output)):
             return
         if isinstance(part, MultiheadAttention):
             found.append(f"it begins in the attention layer {name}{_heads(part, inputs)}")

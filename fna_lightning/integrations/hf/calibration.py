@@ -17,7 +17,7 @@ from fna_lightning.attention import DotProduct, ExternalAttention, Fractional
 from fna_lightning.attention.masks import masked_softmax, restrict
 from fna_lightning.integrations.hf.layers import SITE, interface_layers, put_site, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
-from fna_lightning.introspection.layers import LayerCall, call_of
+from fna_lightning.introspection.layers import LayerCall, layer_call
 from fna_lightning.introspection.maps import evaluating
 
 log = logging.getLogger("fna_lightning")
@@ -93,7 +93,7 @@ def made_up_batch(model: PreTrainedModel) -> dict[str, Tensor]:
 
 def _calibrator(name: str, alpha: float, real: Any, found: dict[str, list[float]]) -> Callable[..., None]:
     def calibrate(site: ExternalAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call = call_of(site, args, kwargs)
+        call = layer_call(site, args, kwargs)
         found[name] = _matched(call, alpha, _query_rows(call, real), name)
 
     return calibrate
@@ -101,7 +101,7 @@ def _calibrator(name: str, alpha: float, real: Any, found: dict[str, list[float]
 
 def _query_rows(call: LayerCall, real: Any) -> Tensor:
     """Return (B, H, N) True where a row counts: a real token that sees more than one key."""
-    seen = restrict(**call.restrictions)
+    seen = restrict(**call.masking)
     n, m = call.q.size(-2), call.k.size(-2)
     allowed = seen.matrix(n, m, call.q.device)
     counts = torch.full((1, 1, n, 1), m) if allowed is None else allowed.sum(dim=-1, keepdim=True)
@@ -115,7 +115,7 @@ def _matched(call: LayerCall, alpha: float, rows: Tensor, name: str) -> list[flo
     target = _mean_entropy(call.weights(), rows)
     attention = Fractional(alpha)
     distance = attention.distance(call.q, call.k)
-    seen = restrict(**call.restrictions)
+    seen = restrict(**call.masking)
     allowed = seen.matrix(call.q.size(-2), call.k.size(-2), call.q.device)
 
     def entropy(kappa: Tensor) -> Tensor:
