@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fna_lightning import attention_weights
 from fna_lightning.attention import Fractional
 from fna_lightning.graph import row_entropy, weyl_spectrum
-from fna_lightning.plotting.graphs import BLUE, COLOURS, GREEN, ORANGE
+from fna_lightning.plotting.graphs import BLUE, COLORS, GREEN, ORANGE
 
 IMAGES = Path(__file__).parent / "images"
 ALPHAS = (1.2, 1.6, 2.0)
@@ -19,7 +19,7 @@ def kernels() -> Figure:
     figure = Figure(figsize=(8, 3.2), dpi=110, layout="constrained")
     axes = figure.subplots(1, 2)
     distance = torch.logspace(-2, 2, 400)
-    for alpha, colour in zip(ALPHAS, COLOURS, strict=False):
+    for alpha, colour in zip(ALPHAS, COLORS, strict=False):
         attention = Fractional(alpha, kappa=1.0, intrinsic_dim=1.0)
         kernel = attention.log_profile(distance, 1.0, 1.0 + alpha).exp()
         for one in axes:
@@ -54,7 +54,7 @@ def weyl() -> Figure:
     """The spectrum of attention on a circle grows as j to the power alpha."""
     figure = Figure(figsize=(4.6, 3.4), dpi=110, layout="constrained")
     axes = figure.subplots()
-    for alpha, colour in zip(ALPHAS, COLOURS, strict=False):
+    for alpha, colour in zip(ALPHAS, COLORS, strict=False):
         values = weyl_spectrum(alpha)
         j = torch.arange(1, 101)
         axes.loglog(j, values[1:101], ".", color=colour, markersize=3, label=f"alpha = {alpha:g}")

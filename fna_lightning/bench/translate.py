@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
 
 def sources_of(args: argparse.Namespace) -> list[list[int]]:
     """Return token ids of sources spread evenly over the test split."""
-    from fna_lightning.analysis.translation_models import TranslationSubject, split_sources
+    from fna_lightning.analysis.study_models import open_model
 
-    subject = TranslationSubject.open(args.checkpoint)
+    model = open_model(args.checkpoint)
     # the end is put there by the translator
-    return [example.ids[:-1] for example in split_sources(subject, "test", args.sentences, subject.codec.max_length)]
+    return [example.input[:-1] for example in model.split_examples("test", args.sentences, model.codec.max_length)]
 
 
 def decode(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fna_lightning.plotting.graphs import BLUE, GREEN, GREY, ORANGE, PURPLE
+from fna_lightning.plotting.graphs import BLUE, GREEN, GRAY, ORANGE, PURPLE
 from fna_lightning.reproduction.artifact import Row
 
 # colours that colour-blind people tell apart, and shapes for print
@@ -13,7 +13,7 @@ LOOKS = {
     "fna": (BLUE, "o"),
     "la": (GREEN, "s"),
     "dp": (ORANGE, "^"),
-    "uniform": (GREY, "D"),
+    "uniform": (GRAY, "D"),
     "gaussian": (PURPLE, "v"),
 }
 

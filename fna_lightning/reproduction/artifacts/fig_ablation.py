@@ -20,7 +20,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 def run(bench: Bench) -> Finding:
     """Measure accuracy on test texts while attention is cut."""
-    from fna_lightning.analysis.study import study_ablation
+    from fna_lightning.analysis.measurements import ablation_report
     from fna_lightning.graph.ablation import KINDS
 
     finding = Finding()
@@ -34,11 +34,11 @@ def run(bench: Bench) -> Finding:
             if subject is None:
                 finding.notes.append(bench.failure([cell]))
                 continue
-            curves = study_ablation(subject, bench.texts(subject, "test"), 0, lambda: None)
+            curves = ablation_report(subject, bench.texts(subject, "test"), 0)
             for place, kind in enumerate(KINDS):
                 one = axes[2 * number + place]
-                accuracy = [100.0 * value for value in curves[kind]["accuracy"]]
-                curve(one, name, curves["p"], accuracy, ATTENTIONS[name])
+                accuracy = [100.0 * value for value in getattr(curves, kind).accuracy]
+                curve(one, name, curves.p, accuracy, ATTENTIONS[name])
                 one.set(xlabel=f"share of {kind} removed", ylabel="accuracy (%)", title=word)
                 lines.append(
                     [f"{ATTENTIONS[name]}, {word}, {kind}", *(f"{accuracy[at]:.1f}" for at in (0, 3, 5, 7, 9, 10))]

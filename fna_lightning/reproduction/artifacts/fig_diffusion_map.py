@@ -17,10 +17,10 @@ EPS = 0.1
 
 def run(bench: Bench) -> Finding:
     """Draw two coordinates of every token, with kappa narrowed as the paper does for this figure."""
-    from fna_lightning.analysis.models import Subject
+    from fna_lightning.analysis.models import StudiedModel
     from fna_lightning.reproduction.graphs import longest
 
-    def narrow(subject: Subject) -> None:
+    def narrow(subject: StudiedModel) -> None:
         for layer in attention_layers(subject.task).values():
             if isinstance(layer, MultiheadAttention) and isinstance(layer.attention, Fractional):
                 one, width = layer.attention, layer.value.in_features // layer.num_heads
@@ -37,7 +37,7 @@ def run(bench: Bench) -> Finding:
             continue
         narrow(subject)
         example = longest(bench.texts(subject))
-        (found,) = subject.maps(example.ids).values()
+        (found,) = subject.maps(example.input).values()
         walk = found.weights[0, 0].double()
         chart = diffusion_map(walk, symmetrise=True)
         draw_points(axes[place], chart.coordinates)

@@ -26,14 +26,14 @@ def run(bench: Bench) -> Finding:
             if subject is None:
                 continue
             example = longest(bench.texts(subject))
-            (one,) = subject.maps(example.ids).values()
+            (one,) = subject.maps(example.input).values()
             paths = path_lengths(one.weights[0, 0].double())
             most.append(float(paths.max.item()))
             if len(most) == 1:
                 draw_hops(axes[place], paths.hops)
                 axes[place].grid(visible=False)
                 axes[place].set_title(ATTENTIONS[name])
-            numbers = [str(len(example.ids)), f"{paths.mean.item():.3f}", str(paths.max.item())]
+            numbers = [str(len(example.input)), f"{paths.mean.item():.3f}", str(paths.max.item())]
             lines.append([f"{ATTENTIONS[name]}, seed {cell.seed}", *numbers, str(paths.unreachable.item())])
         if name in said:
             row = bench.measured(f"most hops, {ATTENTIONS[name]}", most, tuple(said[name]), digits=1)

@@ -13,7 +13,7 @@ from fna_lightning.reproduction.published import paper
 
 def run(bench: Bench) -> Finding:
     """Cut texts to growing lengths and count hops."""
-    from fna_lightning.analysis.study import growth_lengths, study_growth
+    from fna_lightning.analysis.measurements import growth_lengths, growth_report
 
     said = paper()["graph"]
     finding, lines = Finding(), []
@@ -28,7 +28,7 @@ def run(bench: Bench) -> Finding:
                 continue
             examples = bench.texts(subject)
             lengths = growth_lengths(examples, bench.scale.length)
-            means = study_growth(subject, examples, lengths, lambda: None)["mean_hops"]
+            means = growth_report(subject, examples, lengths).mean_hops
             curves.append([math.nan if one is None else one for one in means])
             lines.append([f"{ATTENTIONS[name]}, seed {cell.seed}", *(f"{one:.3f}" for one in curves[-1])])
             if name == "fna":

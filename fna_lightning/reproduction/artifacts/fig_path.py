@@ -30,7 +30,7 @@ def run(bench: Bench) -> Finding:
             finding.notes.append(f"not run: {bench.failure([cell])}")
             continue
         example = longest(bench.texts(subject))
-        (found,) = subject.maps(example.ids).values()
+        (found,) = subject.maps(example.input).values()
         i, j = related(example.words)
         path = shortest_path(found.weights[0, 0].double(), i, j)
         shown = [f"{example.words[place].strip()} ({place})" for place in path]

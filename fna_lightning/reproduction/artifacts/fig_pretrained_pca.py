@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from fna_lightning.plotting.graphs import COLOURS
+from fna_lightning.plotting.graphs import COLORS
 from fna_lightning.reproduction.artifact import Finding, Piece, Table
 from fna_lightning.reproduction.context import Bench
 from fna_lightning.reproduction.drawing import legend, panels
@@ -63,7 +63,7 @@ def run(bench: Bench) -> Finding:
             cumulative = explained(points)
             style = "-" if what == "words" else "--"
             place = range(1, len(cumulative) + 1)
-            axes.plot(place, cumulative, style, color=COLOURS[number], label=f"{name}, {what}")
+            axes.plot(place, cumulative, style, color=COLORS[number], label=f"{name}, {what}")
             counts = [str(components_for(share, cumulative)) for share in (0.5, 0.9, 0.99)]
             lines.append([f"{name}, {what}", str(points.size(1)), *counts])
     axes.set(xscale="log", xlabel="components", ylabel="share of variance")
