@@ -6,12 +6,12 @@ from typing import Any
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from fna_lightning.attention import MultiheadAttention
 from fna_lightning.errors import UsageError
 from fna_lightning.nn.fsdp import nonfinite_parameter, sharded
 from fna_lightning.task import Task
+from fna_lightning.utils.trees import leaves
 
 
 class FiniteLoss(L.Callback):
@@ -49,7 +49,7 @@ def find_origin(module: L.LightningModule, batch: Any) -> str:
         return "the parameters are sharded, so the layer cannot be found; train on one device to find it"
     if (name := nonfinite_parameter(module)) is not None:
         return f"the weights {name} are not finite"
-    for leaf in tree_leaves(batch):
+    for leaf in leaves(batch):
         if not _finite(leaf):
             return "the batch itself holds numbers that are not finite"
     origins: list[str] = []
@@ -77,7 +77,7 @@ def _origin_hook(name: str, origins: list[str]) -> Callable[[nn.Module, tuple[An
     """Return a forward hook that adds the layer to ``origins`` if its output is the first that is not finite."""
 
     def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        if origins or all(_finite(leaf) for leaf in tree_leaves(output)):
+        if origins or all(_finite(leaf) for leaf in leaves(output)):
             return
         if isinstance(layer, MultiheadAttention):
             origins.append(f"it begins in the attention layer {name}{_heads(layer, inputs)}")

@@ -1,190 +1,174 @@
-"""What is studied: a trained model, and the texts it reads."""
+"""The models that are studied: a common interface over text, image and translation models."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar
 
 import lightning as L
-import torch
-from jsonargparse import ArgumentParser
 from torch import Tensor, nn
 
+from fna_lightning.analysis.report import ModelReport
 from fna_lightning.attention import Attention
-from fna_lightning.checkpoints.load import read_checkpoint, task_of
-from fna_lightning.config.messages import parser_message
+from fna_lightning.config.instantiate import instantiate
 from fna_lightning.config.run_config import checked_config, read_settings
 from fna_lightning.errors import UsageError
-from fna_lightning.introspection.maps import AttentionMap, attention_layers, attention_maps
-from fna_lightning.tasks.data.padding import pad_tokens
-from fna_lightning.tasks.text.codec import TextCodec
+from fna_lightning.introspection.maps import AttentionMap
+from fna_lightning.introspection.probe import probe_indices
 from fna_lightning.training.run_folder import run_folder_of
-from fna_lightning.utils.limits import limit_jsonargparse
 
-# what comes before the folder of a transformers model
-HF = "hf:"
-
-
-class Codec(Protocol):
-    """How a text becomes token ids, and what the answers are called: ``TextCodec``, or transformers' tokenizer."""
-
-    @property
-    def tokenizer(self) -> str: ...
-    @property
-    def class_names(self) -> Sequence[str]: ...
-    @property
-    def max_length(self) -> int: ...
-    def encode(self, text: str) -> list[int]: ...
-    def words(self, ids: list[int]) -> list[str]: ...
-    def spans(self, text: str) -> list[str]: ...
-
-
-# what a model reads of one example: the ids of a text's tokens, or the (C, S, S) pixels of an image
-Reading = Any
+# the input of a model for one example: the token ids of a text, or the (C, S, S) pixels of an image
+ModelInput = Any
+# computes the probability of the intact predictions and the accuracy (None without labels) of an ablated model
+Scorer = Callable[[], tuple[float, float | None]]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One text as token ids, or one image as pixels, and its tokens as a person names them; its label if it has one."""
+    """One input of a model.
+
+    Attributes:
+        title: where it comes from.
+        input: token ids of a text, or pixels of an image.
+        words: its tokens in readable form.
+        label: number of the true class, if known.
+    """
 
     title: str
-    ids: Reading
+    input: ModelInput
     words: list[str]
     label: int | None = None
 
 
 @dataclass(frozen=True)
-class Subject:
+class View:
+    """One graph of an example that is shown in depth: a text, an image, a source sentence or its translation.
+
+    Attributes:
+        title: of the example, and which view it is.
+        words: its tokens in readable form.
+        measure: returns the results of a model on this view.
+        label: name of the true class, if known.
+        pixels: the image, None for texts.
+    """
+
+    title: str
+    words: list[str]
+    measure: Callable[[Any], ModelReport]
+    label: str | None = None
+    pixels: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class StudiedModel(ABC):
     """A trained model with its codec.
 
     Attributes:
-        label: what it is called in tables and on the page.
+        label: its name in tables and on the page.
         path: its checkpoint.
+        task: the model, in evaluation mode.
+        codec: converts between inputs and tensors, and names tokens and classes.
         trust: whether the checkpoint and its run folder may name any function or class.
     """
 
     label: str
     path: Path
     task: nn.Module
-    # a ``Codec`` here, another for those who read something else
     codec: Any
     trust: bool = False
 
-    # whether an example can be cut short, to measure how paths grow with its length
-    cuts = True
-
-    @classmethod
-    def open(cls, path: str | Path, *, trust: bool = False) -> Self:
-        """Open a checkpoint, or a transformers model as ``hf:FOLDER``; what this class does not read is refused."""
-        if str(path).startswith(HF):
-            from fna_lightning.integrations.hf.reader import open_reader
-
-            model, reader_codec, place = open_reader(str(path).removeprefix(HF))
-            return cls(place.name, place, model, reader_codec)
-        checkpoint = read_checkpoint(path)
-        codec = cls.codec_of(checkpoint, path)
-        task = task_of(checkpoint, path, trust=trust)
-        if not attention_layers(task):
-            raise UsageError(f"{path} holds no attention layer: there is no graph to study")
-        folder = run_folder_of(path)
-        return cls(folder.parent.name if folder else Path(path).stem, Path(path), task, codec, trust)
-
-    @classmethod
-    def codec_of(cls, checkpoint: dict[str, Any], path: str | Path) -> Any:
-        """Return how the model of a checkpoint reads the world."""
-        return TextCodec.from_checkpoint(checkpoint, path)
+    # what an example is called, and the option that adds one
+    unit: ClassVar[str] = "texts"
+    option: ClassVar[str] = "--text"
+    # whether an input can be truncated, to measure how paths grow with its length
+    truncatable: ClassVar[bool] = True
 
     @property
-    def reads(self) -> object:
-        """What two models must share to be compared token by token."""
-        return self.codec.tokenizer
+    @abstractmethod
+    def comparable_key(self) -> object:
+        """Two models can be compared token by token if their keys are equal."""
+
+    @abstractmethod
+    def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
+        """Return the arguments of the model's forward pass."""
+
+    @abstractmethod
+    def maps(self, model_input: ModelInput) -> dict[str, AttentionMap]:
+        """Return the weights of every self-attention layer for one input."""
+
+    @abstractmethod
+    def examples(self, texts: Sequence[str], images: Sequence[str], max_length: int) -> list[Example]:
+        """Return the examples of the user's texts or image files."""
+
+    @abstractmethod
+    def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
+        """Return one item of a data split as an example; None if it has no token."""
+
+    @abstractmethod
+    def views(self, example: Example) -> list[View]:
+        """Return the graphs of an example that are shown in depth."""
+
+    @abstractmethod
+    def scorer(self, examples: list[Example]) -> Scorer:
+        """Return a function that scores the model, under ablation, on examples."""
 
     @property
     def attention(self) -> str:
-        """The attentions of the model, as they name themselves."""
+        """The attentions of the model in readable form."""
         return ", ".join(sorted({repr(module) for module in self.task.modules() if isinstance(module, Attention)}))
 
-    def batch(self, sequences: list[Reading]) -> tuple[Tensor, ...]:
-        """Return padded (B, N) token ids and their (B,) lengths."""
-        return pad_tokens(sequences)
+    @property
+    def run_folder(self) -> Path | None:
+        """The run folder of the checkpoint; None if it is not in one."""
+        return run_folder_of(self.path)
 
-    def probabilities(self, sequences: list[Reading]) -> Tensor:
-        """Return the (B, C) probabilities of the classes."""
-        with torch.inference_mode():
-            return self.task(*self.batch(sequences)).softmax(dim=-1)
-
-    def maps(self, ids: Reading) -> dict[str, AttentionMap]:
-        """Return the weights of every self-attention layer for one example."""
-        batch = self.batch([ids])
-
-        def run() -> dict[str, Tensor]:
-            self.task(*batch)
-            return {"": batch[1]} if len(batch) > 1 else {}
-
-        return self.self_maps(attention_maps(self.task, run))
-
-    def self_maps(self, found: dict[str, AttentionMap]) -> dict[str, AttentionMap]:
-        """Return those of ``found`` that are walks, if all of them are numbers."""
-        for name, one in found.items():
-            if not one.weights.isfinite().all():
+    def self_attention(self, maps: dict[str, AttentionMap]) -> dict[str, AttentionMap]:
+        """Return the self-attention among ``maps``; weights that are not finite are an error."""
+        for name, layer in maps.items():
+            if not layer.weights.isfinite().all():
                 raise UsageError(
                     f"{self.path}: the attention weights of {name} are not finite (NaN or infinite); the model has "
-                    "diverged, analyse an earlier checkpoint"
+                    "diverged, analyze an earlier checkpoint"
                 )
-        return {name: one for name, one in found.items() if one.is_self}
+        return {name: layer for name, layer in maps.items() if layer.is_self}
+
+    def split_examples(self, split: str, count: int, max_length: int) -> list[Example]:
+        """Return ``count`` examples spread evenly over a split of the data the run was trained on."""
+        if self.run_folder is None:
+            raise UsageError(
+                f"{self.path} is not in a run folder, so its data set is unknown; pass {self.unit} by {self.option}, "
+                "or move the checkpoint back to RUN/checkpoints next to RUN/config.yaml"
+            )
+        config = self.run_folder / "config.yaml"
+        items = run_data(config, trust=self.trust).split(split)
+        examples = [
+            self.split_example(items[index], f"{split} {index}", max_length)
+            for index in probe_indices(len(items), count)
+        ]
+        kept = [example for example in examples if example is not None]
+        if not kept:
+            raise UsageError(f"the split {split!r} of {config} has no example with a token; pass {self.option}")
+        return kept
 
 
-def given_texts(subject: Subject, texts: list[str], max_length: int) -> list[Example]:
-    """Return texts a person typed; one without a token is refused."""
-    examples = []
-    for number, text in enumerate(texts, start=1):
-        limit = min(max_length, subject.codec.max_length)
-        ids, words = subject.codec.encode(text)[:limit], subject.codec.spans(text)[:limit]
-        if not ids:
-            raise UsageError(f"text {number} ({text!r}) has no token: there is no graph to study")
-        examples.append(Example(f"text {number}", ids, words))
-    return examples
-
-
-def split_texts(subject: Subject, split: str, count: int, max_length: int) -> list[Example]:
-    """Return ``count`` texts spread evenly over a split of the data the run was trained on."""
-    folder = run_folder_of(subject.path) if isinstance(subject.codec, TextCodec) else None
-    if folder is None:
-        raise UsageError(
-            f"{subject.path} lies in no run folder, so its data set is not known; give texts by --text, or move it "
-            "back to RUN/checkpoints beside RUN/config.yaml"
-        )
-    sequences = run_data(folder / "config.yaml", trust=subject.trust).split(split)
-    count = min(count, len(sequences))
-    examples = []
-    for index in (place * len(sequences) // count for place in range(count)):
-        tokens, label = sequences[index]
-        if len(tokens):
-            ids = [int(one) for one in tokens[:max_length]]
-            examples.append(Example(f"{split} {index}", ids, subject.codec.words(ids), label))
-    if not examples:
-        raise UsageError(f"the split {split!r} of {folder / 'config.yaml'} has no text with a token")
-    return examples
+def encoded(text: str, number: int, ids: list[int]) -> list[int]:
+    """Return the token ids of the user's text with this number; a text without a token is an error."""
+    if not ids:
+        raise UsageError(f"text {number} ({text!r}) has no token, so it has no attention graph; pass a longer text")
+    return ids
 
 
 def run_data(config: Path, *, trust: bool = False) -> Any:
-    """Return the data module a run's configuration describes.
+    """Return the data module that a run's configuration describes.
 
     Args:
         config: the config.yaml of the run folder.
         trust: whether it may name any function or class.
     """
-    import fna_lightning.tasks  # noqa: F401 - importing is registering
-
-    limit_jsonargparse()
     settings = read_settings(config) if trust else checked_config(config)
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(L.LightningDataModule, "data")
-    try:
-        data = parser.instantiate_classes(parser.parse_object({"data": settings["data"]})).data
-    except Exception as error:
-        raise UsageError(f"the data of {config} cannot be built: {parser_message(str(error))}") from error
+    data: Any = instantiate(L.LightningDataModule, settings["data"], "data", str(config))
     if not hasattr(data, "split"):
-        raise UsageError(f"{config} names {type(data).__name__}, which hands out no splits; give texts by --text")
+        raise UsageError(f"{config} names {type(data).__name__}, which has no method split(); pass texts by --text")
     data.prepare_data()
     return data

@@ -1,8 +1,8 @@
 "use strict";
 
 const report = JSON.parse(document.getElementById("data").textContent);
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
-const HOP_COLOURS = ["#ffffff", "#fde725", "#a0da39", "#4ac16d", "#1fa187", "#277f8e", "#365c8d", "#46327e", "#440154"];
+const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
+const HOP_COLORS = ["#ffffff", "#fde725", "#a0da39", "#4ac16d", "#1fa187", "#277f8e", "#365c8d", "#46327e", "#440154"];
 const UNREACHABLE = "#c4c4c4";
 const NO_PARENT = 0xffff;
 const SVG = "http://www.w3.org/2000/svg";
@@ -10,7 +10,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const state = { text: 0, layer: null, head: 0, from: null, to: null };
 const byId = (id) => document.getElementById(id);
 
-// what comes from data enters the page as text only
+// data enters the page as text only, never as HTML
 function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -30,7 +30,7 @@ function shape(tag, attributes = {}, text = null) {
 
 function swatch(number) {
   const node = element("span", { class: "swatch" });
-  node.style.background = COLOURS[number % COLOURS.length];
+  node.style.background = COLORS[number % COLORS.length];
   return node;
 }
 
@@ -43,7 +43,7 @@ function bytes(text) {
   return result.buffer;
 }
 
-// matrices are decoded when they are first looked at
+// matrices are decoded when they are first needed
 function unpack(head, n) {
   if (!head.matrix) head.matrix = { weights: new Float32Array(bytes(head.weights)), parents: new Uint16Array(bytes(head.parents)), hops: null };
   if (!head.matrix.hops) head.matrix.hops = hopsOf(head.matrix.parents, n);
@@ -56,12 +56,12 @@ function hopsOf(parents, n) {
     hops[i * n + i] = 0;
     for (let j = 0; j < n; j++) {
       const trail = [];
-      let at = j;
-      while (hops[i * n + at] < 0 && parents[i * n + at] !== NO_PARENT) {
-        trail.push(at);
-        at = parents[i * n + at];
+      let token = j;
+      while (hops[i * n + token] < 0 && parents[i * n + token] !== NO_PARENT) {
+        trail.push(token);
+        token = parents[i * n + token];
       }
-      let count = hops[i * n + at];
+      let count = hops[i * n + token];
       if (count < 0) continue;
       while (trail.length) hops[i * n + trail.pop()] = ++count;
     }
@@ -80,31 +80,31 @@ function pathOf(parents, n, from, to) {
 }
 
 const example = () => report.examples[state.text];
-const currentHead = (model) => example().models[model].heads.find((one) => one.layer === state.layer && one.head === state.head);
+const currentHead = (model) => example().models[model].heads.find((head) => head.layer === state.layer && head.head === state.head);
 
 function fill(select, labels, chosen) {
   select.replaceChildren(...labels.map(([value, label]) => element("option", { value }, label)));
   select.value = String(chosen);
 }
 
-// the two sides of a translation have layers of their own
+// source and translation have different layers
 function setUpLayers() {
-  const layers = [...new Set(example().models.flatMap((model) => model.heads.map((one) => one.layer)))];
+  const layers = [...new Set(example().models.flatMap((model) => model.heads.map((head) => head.layer)))];
   if (!layers.includes(state.layer)) state.layer = layers[0];
   fill(byId("layer"), layers.map((name) => [name, name]), state.layer);
   setUpHeads();
 }
 
 function drawCross() {
-  const looks = example().models.map((model) => model.cross).filter(Boolean);
-  byId("crossing").hidden = !looks.length;
-  byId("cross").replaceChildren(...looks.map((picture, i) => element("figure", {},
+  const pictures = example().models.map((model) => model.cross_attention).filter(Boolean);
+  byId("crossing").hidden = !pictures.length;
+  byId("cross").replaceChildren(...pictures.map((picture, i) => element("figure", {},
     element("figcaption", {}, swatch(i), report.models[i].label),
     element("div", { class: "scroll" }, element("img", { src: picture, alt: "cross-attention" })))));
 }
 
 function setUpControls() {
-  fill(byId("text"), report.examples.map((one, i) => [i, `${one.title}: ${one.pixels ? one.label ?? "" : one.words.slice(0, 8).join(" ")}${!one.pixels && one.words.length > 8 ? " …" : ""}`]), 0);
+  fill(byId("text"), report.examples.map((item, i) => [i, `${item.title}: ${item.pixels ? item.label ?? "" : item.words.slice(0, 8).join(" ")}${!item.pixels && item.words.length > 8 ? " …" : ""}`]), 0);
   setUpLayers();
   byId("text").addEventListener("change", (event) => {
     state.text = Number(event.target.value);
@@ -124,31 +124,31 @@ function setUpControls() {
 }
 
 function setUpHeads() {
-  const all = example().models.flatMap((model) => model.heads.filter((one) => one.layer === state.layer).map((one) => one.head));
+  const all = example().models.flatMap((model) => model.heads.filter((head) => head.layer === state.layer).map((head) => head.head));
   const heads = [...new Set(all)].sort((a, b) => a - b);
   if (!heads.includes(state.head)) state.head = heads[0];
-  fill(byId("head"), heads.map((one) => [one, String(one)]), state.head);
+  fill(byId("head"), heads.map((head) => [head, String(head)]), state.head);
 }
 
 const MEASURES = [
   ["spectral_gap", "spectral gap"], ["entropy", "entropy"], ["tv_to_uniform", "TV to uniform"],
-  ["effective_rank", "effective rank"], ["mean_hops", "mean hops"], ["max_hops", "most hops"], ["unreachable", "unreachable"],
+  ["effective_rank", "effective rank"], ["mean_hops", "mean hops"], ["max_hops", "max hops"], ["unreachable", "unreachable"],
 ];
 
 function drawMeasures() {
-  const head = element("tr", {}, element("th", {}, "this example"), element("th", {}, "says"), ...MEASURES.map(([, label]) => element("th", {}, label)));
+  const head = element("tr", {}, element("th", {}, "this example"), element("th", {}, "prediction"), ...MEASURES.map(([, label]) => element("th", {}, label)));
   const rows = report.models.map((model, i) => {
     const own = currentHead(i);
-    const said = example().models[i];
+    const result = example().models[i];
     return element("tr", {}, element("td", {}, swatch(i), model.label),
-      element("td", {}, `${said.prediction} ${number(said.probability, 2)}`),
+      element("td", {}, `${result.prediction} ${number(result.probability, 2)}`),
       ...MEASURES.map(([name]) => element("td", {}, own ? number(own.measures[name], name === "max_hops" || name === "unreachable" ? 0 : 3) : "no such head")));
   });
   const parts = [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))];
   if (report.split) {
     const title = element("tr", {}, element("th", {}, `mean ± std over ${report.split.count} of ${report.split.name}`), element("th", {}), ...MEASURES.map(() => element("th", {})));
     const more = report.models.map((model, i) => {
-      const own = report.split.models[i].find((one) => one.layer === state.layer && one.head === state.head);
+      const own = report.split.models[i].find((head) => head.layer === state.layer && head.head === state.head);
       return element("tr", {}, element("td", {}, swatch(i), model.label), element("td", {}),
         ...MEASURES.map(([name]) => {
           const value = own && own.measures[name];
@@ -185,8 +185,8 @@ function drawPaths() {
     const role = place === state.from ? " from" : place === state.to ? " to" : passed.has(place) ? " on" : "";
     return element("button", { class: `token${role}`, type: "button", "data-token": place, title: `token ${place + 1}`, onclick: () => choose(place) }, word);
   }));
-  byId("picked").textContent = state.from === null ? "No token chosen yet."
-    : state.to === null ? `From ${tokenText(state.from)} – now choose the token to reach.`
+  byId("picked").textContent = state.from === null ? "No token selected."
+    : state.to === null ? `From ${tokenText(state.from)} – now click the end token.`
     : `From ${tokenText(state.from)} to ${tokenText(state.to)}:`;
   byId("routes").replaceChildren(...routes.map((route, i) => routeRow(i, route)));
 }
@@ -211,8 +211,8 @@ function routeRow(model, route) {
   return row;
 }
 
-function hopColour(hops) {
-  return hops < 0 ? UNREACHABLE : HOP_COLOURS[Math.min(hops, HOP_COLOURS.length - 1)];
+function hopColor(hops) {
+  return hops < 0 ? UNREACHABLE : HOP_COLORS[Math.min(hops, HOP_COLORS.length - 1)];
 }
 
 function drawHops() {
@@ -227,7 +227,7 @@ function drawHops() {
     let most = 1;
     for (let place = 0; place < n * n; place++) {
       most = Math.max(most, hops[place]);
-      paint.fillStyle = hopColour(hops[place]);
+      paint.fillStyle = hopColor(hops[place]);
       paint.fillRect(place % n, Math.floor(place / n), 1, 1);
     }
     const cell = (event) => {
@@ -247,10 +247,10 @@ function drawHops() {
       byId("paths").scrollIntoView({ block: "nearest" });
     });
     const scale = element("div", { class: "scale" });
-    for (let count = 1; count <= Math.min(most, HOP_COLOURS.length - 1); count++) {
+    for (let count = 1; count <= Math.min(most, HOP_COLORS.length - 1); count++) {
       const mark = element("span", { class: "swatch" });
-      mark.style.background = hopColour(count);
-      scale.append(element("span", {}, mark, `${count}${count === HOP_COLOURS.length - 1 && most > count ? "+" : ""}`));
+      mark.style.background = hopColor(count);
+      scale.append(element("span", {}, mark, `${count}${count === HOP_COLORS.length - 1 && most > count ? "+" : ""}`));
     }
     if (own.measures.unreachable > 0) {
       const mark = element("span", { class: "swatch" });
@@ -279,7 +279,7 @@ function hideTip() {
 function ticks(low, high, count = 5) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((one) => one >= rough);
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough);
   const result = [];
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + 1e-9 * step; value += step) result.push(Number(value.toPrecision(6)));
   return result;
@@ -305,12 +305,12 @@ function frame(width, height, [x0, x1], [y0, y1], labels) {
 
 function span(values, margin = 0.06) {
   const low = Math.min(...values), high = Math.max(...values);
-  // a spread that is only rounding is no spread
+  // a spread within rounding errors does not set the scale
   const room = high - low > 1e-9 * Math.max(1, Math.abs(high)) ? (high - low) * margin : Math.abs(high) * 0.1 > 1e-9 ? Math.abs(high) * 0.1 : 1;
   return [low - room, high + room];
 }
 
-// curves: {name, colour, dashed, points: [[x, y], ...]}
+// curves: {name, color, dashed, points: [[x, y], ...]}
 function chart(target, curves, labels, yRange = null) {
   curves = curves.map((curve) => ({ ...curve, points: curve.points.filter((point) => point[1] !== null) })).filter((curve) => curve.points.length);
   if (!curves.length) {
@@ -320,10 +320,10 @@ function chart(target, curves, labels, yRange = null) {
   const all = curves.flatMap((curve) => curve.points);
   const { svg, x, y } = frame(330, 240, span(all.map((point) => point[0]), 0.03), yRange || span(all.map((point) => point[1])), labels);
   for (const curve of curves) {
-    const style = { fill: "none", stroke: curve.colour, "stroke-width": 1.8, "stroke-dasharray": curve.dashed ? "5 4" : "none" };
+    const style = { fill: "none", stroke: curve.color, "stroke-width": 1.8, "stroke-dasharray": curve.dashed ? "5 4" : "none" };
     svg.append(shape("polyline", { ...style, points: curve.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
     for (const [a, b] of curve.points) {
-      const dot = shape("circle", { cx: x(a), cy: y(b), r: 2.6, fill: curve.colour });
+      const dot = shape("circle", { cx: x(a), cy: y(b), r: 2.6, fill: curve.color });
       dot.addEventListener("mousemove", (event) => showTip(event, `${curve.name}: ${labels[0]} ${Number(a.toPrecision(4))}, ${labels[1]} ${Number(b.toPrecision(4))}`));
       dot.addEventListener("mouseleave", hideTip);
       svg.append(dot);
@@ -331,7 +331,7 @@ function chart(target, curves, labels, yRange = null) {
   }
   const legend = element("div", { class: "legend" }, ...curves.map((curve) => {
     const mark = shape("svg", { viewBox: "0 0 22 8", width: 22, height: 8, style: "display:inline-block;width:22px;margin-right:.3rem" });
-    mark.append(shape("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.colour, "stroke-width": 2, "stroke-dasharray": curve.dashed ? "5 4" : "none" }));
+    mark.append(shape("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.color, "stroke-width": 2, "stroke-dasharray": curve.dashed ? "5 4" : "none" }));
     return element("span", {}, mark, curve.name);
   }));
   target.replaceChildren(svg, legend);
@@ -340,7 +340,7 @@ function chart(target, curves, labels, yRange = null) {
 function drawSpectrum() {
   const curves = report.models.map((model, i) => {
     const own = currentHead(i);
-    return { name: model.label, colour: COLOURS[i % COLOURS.length], points: own ? own.spectrum.map((value, place) => [place + 1, value]) : [] };
+    return { name: model.label, color: COLORS[i % COLORS.length], points: own ? own.spectrum.map((value, place) => [place + 1, value]) : [] };
   });
   chart(byId("spectrum"), curves, ["eigenvalue", "modulus"], [0, 1.05]);
 }
@@ -350,7 +350,7 @@ function drawMaps() {
     const own = currentHead(i);
     const figure = element("figure", {}, element("figcaption", {}, swatch(i), model.label));
     if (!own || !own.points) {
-      figure.append(element("p", { class: "hint" }, "No diffusion map: it needs three tokens, and every token to be reachable."));
+      figure.append(element("p", { class: "hint" }, "No diffusion map: it needs at least three tokens, each reachable from every other."));
       return figure;
     }
     const { svg, x, y } = frame(420, 320, span(own.points.map((point) => point[0])), span(own.points.map((point) => point[1])), ["coordinate 1", "coordinate 2"]);
@@ -368,32 +368,32 @@ function drawMaps() {
 }
 
 function drawCurves() {
-  const measured = report.ablation.every((one) => one.edges.accuracy) ? "accuracy" : "probability";
-  const label = measured === "accuracy" ? "accuracy" : "probability of the intact class";
+  const measured = report.ablation.every((curves) => curves.edges.accuracy) ? "accuracy" : "probability";
+  const label = measured === "accuracy" ? "accuracy" : "probability of the intact prediction";
   const curves = report.models.flatMap((model, i) => ["edges", "nodes"].map((kind) => ({
-    name: `${model.label}, ${kind}`, colour: COLOURS[i % COLOURS.length], dashed: kind === "nodes",
+    name: `${model.label}, ${kind}`, color: COLORS[i % COLORS.length], dashed: kind === "nodes",
     points: report.ablation[i].p.map((p, place) => [p, report.ablation[i][kind][measured][place]]),
   })));
   chart(byId("ablation"), curves, ["probability of removal", label], [0, 1.05]);
-  byId("cut").textContent = `Edges or nodes of every layer are removed at random; texts are cut to ${report.max_length} tokens.`;
-  if (!report.growth.some((one) => one.lengths.length)) {
-    byId("growing").hidden = true;
-    byId("cut").textContent = "Edges or nodes of every layer are removed at random.";
+  byId("ablation-hint").textContent = `Edges or nodes of every layer are removed at random; texts are truncated to ${report.max_length} tokens.`;
+  if (!report.growth.some((curve) => curve.lengths.length)) {
+    byId("growth-section").hidden = true;
+    byId("ablation-hint").textContent = "Edges or nodes of every layer are removed at random.";
     return;
   }
   chart(byId("growth"), report.models.map((model, i) => ({
-    name: model.label, colour: COLOURS[i % COLOURS.length],
+    name: model.label, color: COLORS[i % COLORS.length],
     points: report.growth[i].lengths.map((length, place) => [length, report.growth[i].mean_hops[place]]),
   })), ["tokens", "mean hops"]);
 }
 
-// values over the patches of an image, painted over it; a click chooses the patch a path starts from
-function overlay(values, first, side, colour, told) {
+// values of the patches of an image, drawn over it; a click selects the start of a path
+function overlay(values, first, side, color, format) {
   const box = element("div", { class: "overlay" }, element("img", { src: example().pixels, alt: "" }));
   const canvas = element("canvas", { width: side, height: side });
   const paint = canvas.getContext("2d");
   values.forEach((value, place) => {
-    paint.fillStyle = colour(value);
+    paint.fillStyle = color(value);
     paint.fillRect(place % side, Math.floor(place / side), 1, 1);
   });
   const patch = (event) => {
@@ -401,7 +401,7 @@ function overlay(values, first, side, colour, told) {
     const at = (offset, size) => Math.min(side - 1, Math.max(0, Math.floor((offset / size) * side)));
     return at(event.clientY - area.top, area.height) * side + at(event.clientX - area.left, area.width);
   };
-  canvas.addEventListener("mousemove", (event) => showTip(event, `${example().words[first + patch(event)]}: ${told(values[patch(event)])}`));
+  canvas.addEventListener("mousemove", (event) => showTip(event, `${example().words[first + patch(event)]}: ${format(values[patch(event)])}`));
   canvas.addEventListener("mouseleave", hideTip);
   canvas.addEventListener("click", (event) => {
     state.from = first + patch(event);
@@ -421,19 +421,19 @@ function drawPicture() {
   const first = n - side * side;
   const from = state.from === null ? (first ? 0 : null) : state.from;
   const places = Array.from({ length: side * side }, (_, place) => first + place);
-  byId("looks").replaceChildren(...report.models.map((model, i) => {
+  byId("overlays").replaceChildren(...report.models.map((model, i) => {
     const own = currentHead(i);
     const figure = element("figure", {}, element("figcaption", {}, swatch(i), `${model.label}, from ${from === null ? "all patches" : example().words[from]}`));
     if (!own) return figure;
     const { weights, hops } = unpack(own, n);
     const column = (matrix, j) => places.map((i) => matrix[i * n + j]);
     const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : 0);
-    const look = places.map((j) => (from === null ? mean(column(weights, j)) : weights[from * n + j]));
-    const reach = places.map((j) => (from === null ? mean(column(hops, j).filter((count) => count > 0)) : hops[from * n + j]));
-    const most = Math.max(...look);
+    const attention = places.map((j) => (from === null ? mean(column(weights, j)) : weights[from * n + j]));
+    const distance = places.map((j) => (from === null ? mean(column(hops, j).filter((count) => count > 0)) : hops[from * n + j]));
+    const most = Math.max(...attention);
     figure.append(element("div", { class: "pair" },
-      overlay(look, first, side, (value) => `rgba(255, ${Math.round(235 * (value / most))}, 0, ${0.75 * (value / most)})`, (value) => value.toPrecision(3)),
-      overlay(reach, first, side, (value) => hopColour(Math.round(value)), (value) => (value < 0 ? "unreachable" : `${Number(value.toFixed(2))} hops`))));
+      overlay(attention, first, side, (value) => `rgba(255, ${Math.round(235 * (value / most))}, 0, ${0.75 * (value / most)})`, (value) => value.toPrecision(3)),
+      overlay(distance, first, side, (value) => hopColor(Math.round(value)), (value) => (value < 0 ? "unreachable" : `${Number(value.toFixed(2))} hops`))));
     return figure;
   }));
 }

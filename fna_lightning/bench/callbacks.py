@@ -80,11 +80,11 @@ def fit(args: argparse.Namespace, *, with_callback: bool, epochs: int, steps: in
     from lightning.pytorch.loggers import TensorBoardLogger
 
     from fna_lightning.callbacks import AttentionGraph
-    from fna_lightning.config.instantiate import build
+    from fna_lightning.config.instantiate import from_config
     from fna_lightning.config.registry import register_builtins
 
     register_builtins()
-    built = build(args.config, args.set)
+    built = from_config(args.config, args.set)
     callback = AttentionGraph()
     with tempfile.TemporaryDirectory() as folder:
         trainer = L.Trainer(

@@ -1,17 +1,19 @@
 """Time and memory against the length of the sequence, on logarithmic axes, with their slopes."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
+
+import torch
+
+from fna_lightning.graph import fit_slope
 
 
 def slope(points: Mapping[int, float]) -> float | None:
     """Return the slope of log y over log n by least squares; None for fewer than two positive points."""
-    logs = [(math.log(n), math.log(y)) for n, y in points.items() if y > 0.0]
-    if len(logs) < 2:
+    positive = {n: y for n, y in points.items() if y > 0.0}
+    if len(positive) < 2:
         return None
-    mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs, strict=True))
-    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+    return fit_slope(torch.tensor(list(positive)), torch.tensor(list(positive.values()), dtype=torch.float64))
 
 
 def plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) -> None:

@@ -78,9 +78,9 @@ class TimedConfig:
     @classmethod
     def build(cls, config: str, overrides: list[str]) -> "TimedConfig":
         """Build the task and the data of a configuration."""
-        from fna_lightning.config.instantiate import build
+        from fna_lightning.config.instantiate import from_config
 
-        built = build(config, overrides)
+        built = from_config(config, overrides)
         built.data.prepare_data()
         built.data.setup("fit")
         loader = built.data.train_dataloader()

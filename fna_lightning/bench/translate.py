@@ -87,11 +87,11 @@ def run(args: argparse.Namespace) -> int:
 
 def split_source_ids(args: argparse.Namespace) -> list[list[int]]:
     """Return the token ids of sources spread evenly over the test split."""
-    from fna_lightning.analysis.translation_models import TranslationSubject, split_sources
+    from fna_lightning.analysis.study_models import open_model
 
-    model = TranslationSubject.open(args.checkpoint)
+    model = open_model(args.checkpoint)
     # The translator appends the end token itself.
-    return [example.ids[:-1] for example in split_sources(model, "test", args.sentences, model.codec.max_length)]
+    return [example.input[:-1] for example in model.split_examples("test", args.sentences, model.codec.max_length)]
 
 
 def decode(

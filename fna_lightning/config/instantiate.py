@@ -23,8 +23,8 @@ DATA_FACTS = ("vocab_size", "num_classes", "channels", "image_size", "source_voc
 
 
 @dataclass(frozen=True)
-class Built:
-    """What a configuration describes."""
+class Experiment:
+    """Task and data module of a configuration, with the settings of its data and its trainer."""
 
     task: Task
     data: L.LightningDataModule
@@ -32,8 +32,13 @@ class Built:
     trainer_settings: dict[str, Any]
 
 
-def build(config: str, overrides: list[str] | None = None) -> Built:
-    """Return what the configuration file ``config`` describes; ``overrides`` are ``key=value`` laid over it."""
+def from_config(config: str, overrides: list[str] | None = None) -> Experiment:
+    """Return the task and the data module of a configuration.
+
+    Args:
+        config: path of a YAML file, or the name of a shipped one.
+        overrides: settings ``key=value`` that replace those of the file.
+    """
     register_builtins()
     limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
@@ -48,15 +53,15 @@ def build(config: str, overrides: list[str] | None = None) -> Built:
     if is_run_config(source):
         source = as_text(checked_config(Path(source), "copy it under another name if you know who wrote it"))
     try:
-        given = parser.parse_args([f"--config={source}", *(f"--{one}" for one in overrides or [])])
+        parsed = parser.parse_args([f"--config={source}", *(f"--{override}" for override in overrides or [])])
     except Exception as error:
         raise UsageError(f"{config}: {parser_message(str(error))}") from error
-    seed = given.seed_everything
+    seed = parsed.seed_everything
     if seed is not False:
         L.seed_everything(0 if seed is True else seed, verbose=False)
-    made = parser.instantiate_classes(given)
-    settings = yaml.safe_load(parser.dump(given))
-    return Built(made.model, made.data, settings["data"], settings["trainer"])
+    built = parser.instantiate_classes(parsed)
+    settings = yaml.safe_load(parser.dump(parsed))
+    return Experiment(built.model, built.data, settings["data"], settings["trainer"])
 
 
 def instantiate(base: type[Instance], settings: dict[str, Any], section: str, source: str) -> Instance:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fna_lightning.experiments.grid import Cell
-from fna_lightning.plotting.graphs import COLOURS
+from fna_lightning.plotting.graphs import COLORS
 from fna_lightning.utils.files import write_figure
 
 # column of metrics.csv: heading in the table
@@ -98,7 +98,7 @@ def draw_epochs(means: dict[str, Epochs], path: Path) -> None:
             points = [(epoch + 1, row[name]) for epoch, row in epochs.items() if name in row]
             if points:
                 x, y = zip(*points, strict=True)
-                axes.plot(x, y, color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % 5], ms=4, label=label)
+                axes.plot(x, y, color=COLORS[number % len(COLORS)], marker=MARKERS[number % 5], ms=4, label=label)
         axes.set(xlabel="epoch", title=HEADINGS[name])
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)

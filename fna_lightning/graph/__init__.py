@@ -1,18 +1,18 @@
-"""Attention as a graph: tokens are nodes, weights are steps of a random walk, edge i -> j has length 1 / A_ij.
+"""Attention as a graph: tokens are nodes, and the edge i -> j has length 1 / A_ij.
 
-Pure functions on (..., n, n) row-stochastic matrices with optional ``lengths``; they know no model. They compute in
-float64 on the CPU, without gradient, and return to the device of the weights.
+Pure functions of (..., n, n) row-stochastic matrices with optional ``lengths``; they do not depend on any model. They
+compute in float64 on the CPU, without gradient, and return results on the device of the weights.
 """
 
 from fna_lightning.graph.ablation import ablate
-from fna_lightning.graph.alignment import align
-from fna_lightning.graph.diffusion import DiffusionMap, diffusion_distance, diffusion_map
+from fna_lightning.graph.diffusion import DiffusionMap, align, diffusion_distance, diffusion_map
 from fna_lightning.graph.gap import spectral_gap, spectrum
+from fna_lightning.graph.log_log import fit_slope, log_log_slope
 from fna_lightning.graph.measures import MEASURES, measure
 from fna_lightning.graph.paths import PathLengths, path_lengths, path_parents, shortest_path
 from fna_lightning.graph.rollout import rollout
 from fna_lightning.graph.uniformity import effective_rank, row_entropy, tv_to_uniform
-from fna_lightning.graph.weyl import log_log_slope, weyl_spectrum
+from fna_lightning.graph.weyl import weyl_spectrum
 
 __all__ = [
     "MEASURES",
@@ -23,6 +23,7 @@ __all__ = [
     "diffusion_distance",
     "diffusion_map",
     "effective_rank",
+    "fit_slope",
     "log_log_slope",
     "measure",
     "path_lengths",

@@ -1,4 +1,4 @@
-"""Ablation: cut the graph at random and see what survives."""
+"""Ablation: remove random edges or nodes of the attention graph."""
 
 import torch
 from torch import Tensor
@@ -16,16 +16,17 @@ def ablate(
 ) -> Tensor:
     """Return ``weights`` with each edge, or each node, removed with probability ``p``.
 
-    The rule is the same for every attention: what is removed is masked, what survives shares the row as it did before.
-    A row left empty is 0: it attends to nothing, where a softmax of masked scores would turn it uniform.
+    The rule is the same for every attention: removed weights become 0 and the remaining weights of a row are rescaled.
+    A row with no remaining weight is 0, so its query attends to nothing; a softmax over masked scores would make such a
+    row uniform.
 
     Args:
-        weights: (..., n, m); cross-attention too. Padded keys have weight 0 and stay so.
+        weights: (..., n, m); cross-attention is allowed. Padded keys have weight 0 and keep it.
         p: probability of removal, in [0, 1].
-        kind: "edges" draws for each pair (the paper's Results); "nodes" for each key of a matrix, for all its queries
-            (the paper's Methods).
-        renormalise: whether surviving rows are brought back to their sum, as masking before the softmax does; False
-            leaves the weight that was removed missing.
+        kind: "edges" draws for each query-key pair (the paper's Results section); "nodes" draws for each key of a
+            matrix and removes it for all queries (the paper's Methods section).
+        renormalise: whether the remaining weights are rescaled to the original row sum, as masking before the softmax
+            does; False leaves the row sum reduced.
         generator: source of randomness, on the device of ``weights``.
     """
     if not 0.0 <= p <= 1.0:
@@ -34,8 +35,8 @@ def ablate(
         raise ValueError(f"unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
     shape = weights.shape if kind == "edges" else (*weights.shape[:-2], 1, weights.size(-1))
     kept = torch.rand(shape, generator=generator, device=weights.device, dtype=torch.float32) >= p
-    survivors = weights * kept
+    remaining = weights * kept
     if not renormalise:
-        return survivors
-    left = survivors.sum(dim=-1, keepdim=True)
-    return torch.where(left > 0, survivors * (weights.sum(dim=-1, keepdim=True) / left), 0.0)
+        return remaining
+    row_sums = remaining.sum(dim=-1, keepdim=True)
+    return torch.where(row_sums > 0, remaining * (weights.sum(dim=-1, keepdim=True) / row_sums), 0.0)

@@ -1,9 +1,10 @@
-"""Cheapest paths of a dense digraph and the number of their hops.
+"""Cheapest paths of a dense directed graph and their number of hops.
 
-The definition: among the cheapest paths from i to j, costs equal within ``SAME``, the one with fewest hops counts.
-Three observations make it fast for attention: an edge no dearer than the cheapest way out of i plus the cheapest way
-into j is already the cheapest path, which settles near-uniform attention in one look; an edge dearer than some detour
-is on no cheapest path, which leaves sharp attention a sparse graph; only that remainder needs Dijkstra's algorithm.
+Among the cheapest paths from i to j, whose costs are equal within ``SAME``, the one with the fewest hops counts. Three
+observations make this fast for attention. An edge i -> j that costs no more than the cheapest edge out of i plus the
+cheapest edge into j is itself the cheapest path; this settles near-uniform attention at once. An edge that costs more
+than some detour is on no cheapest path, so the graph of sharp attention becomes sparse. Only the remaining pairs need
+Dijkstra's algorithm.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.sparse.csgraph import dijkstra
 Costs = NDArray[np.float64]
 Hops = NDArray[np.int32]
 
-# costs are sums of a few tens of numbers, each rounded to 1e-16 of the sum
+# relative; costs are sums of a few tens of numbers, each with a rounding error of 1e-16
 SAME = 1e-14
 UNREACHABLE = -1
 DETOUR_WIDTH = 6
@@ -23,7 +24,7 @@ CHUNK = 1 << 20
 
 
 def edge_costs(weights: Costs) -> Costs:
-    """Return 1 / A_ij, infinite where there is no edge: on the diagonal, and where the weight underflowed to 0."""
+    """Return 1 / A_ij; infinite where there is no edge: on the diagonal, and where the weight underflowed to 0."""
     with np.errstate(divide="ignore", over="ignore"):
         costs = 1.0 / weights
     np.fill_diagonal(costs, np.inf)
@@ -43,7 +44,7 @@ def all_hops(costs: Costs) -> Hops:
 
 
 def detours(costs: Costs) -> Costs:
-    """Return an upper bound of the cheapest cost of each pair, from detours over the nearest few nodes."""
+    """Return an upper bound of the cheapest cost of each pair, from detours through its few nearest nodes."""
     bound, width = costs, min(DETOUR_WIDTH, len(costs))
     for _ in range(DETOUR_SWEEPS):
         near = np.argpartition(bound, width - 1, axis=1)[:, :width]
@@ -56,12 +57,12 @@ def detours(costs: Costs) -> Costs:
 
 
 def cheapest(costs: Costs, sources: NDArray[np.intp], keep: NDArray[np.bool_] | None = None) -> tuple[Costs, Hops]:
-    """Return the (sources, n) cheapest costs and fewest hops; ``keep`` marks edges that may be on one."""
+    """Return the (sources, n) cheapest costs and their fewest hops; ``keep`` marks edges that may be on such a path."""
     edges = np.isfinite(costs) if keep is None else np.isfinite(costs) & keep
     i, j = np.nonzero(edges)
     graph = csr_array((costs[i, j], (i, j)), shape=costs.shape)
     total, parent = dijkstra(graph, indices=sources, return_predecessors=True)
-    hops = _count(parent)
+    hops = _depths(parent)
     hops[np.isinf(total)] = UNREACHABLE
     direct = costs[sources] <= total * (1.0 + SAME)
     hops[direct & np.isfinite(costs[sources])] = 1
@@ -71,23 +72,24 @@ def cheapest(costs: Costs, sources: NDArray[np.intp], keep: NDArray[np.bool_] | 
     return total, hops
 
 
-def _count(parent: NDArray[np.int32]) -> Hops:
-    """Return how many steps up its row's tree of parents each node is from the root; parents of roots are negative."""
+def _depths(parent: NDArray[np.int32]) -> Hops:
+    """Return the depth of each node in the tree of its row, given its parents; the parent of a root is negative."""
     rows, nodes = np.nonzero(parent >= 0)
     hops = np.zeros(parent.shape, dtype=np.int32)
-    at: NDArray[np.integer] = nodes
+    ancestor: NDArray[np.integer] = nodes
     while len(rows):
         hops[rows, nodes] += 1
-        at = parent[rows, at]
-        alive = parent[rows, at] >= 0
-        rows, nodes, at = rows[alive], nodes[alive], at[alive]
+        ancestor = parent[rows, ancestor]
+        below_root = parent[rows, ancestor] >= 0
+        rows, nodes, ancestor = rows[below_root], nodes[below_root], ancestor[below_root]
     return hops
 
 
 def _shorten(graph: csc_array, total: Costs, hops: Hops) -> bool:
-    """Lower ``hops`` where a last edge as cheap comes from a node of fewer hops; True if any was lowered.
+    """Lower ``hops`` where an equally cheap last edge comes from a node with fewer hops; return whether any was lowered.
 
-    Dijkstra's algorithm keeps any of the equally cheap paths. One or two hops are already the fewest.
+    Dijkstra's algorithm keeps an arbitrary one of the equally cheap paths. Counts of one or two hops are already the
+    fewest.
     """
     rows, nodes = np.nonzero(hops > 2)
     if not len(rows):

@@ -1,28 +1,28 @@
-"""How close attention is to uniform: what a large spectral gap must be read beside."""
+"""How close attention is to uniform. Read the spectral gap together with these: uniform attention has the largest gap."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from fna_lightning.graph.checks import check_walks
+from fna_lightning.graph.checks import check_weights
 
 
 def row_entropy(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Return the mean entropy of the rows over log n: 1 for uniform attention, 0 when each query sees one key.
+    """Return the mean entropy of the rows divided by log n: 1 for uniform attention, 0 if each query has one key.
 
-    A sequence of one token has no choice to be uncertain about, and is uniform: 1. Arguments as in ``spectral_gap``.
+    A sequence of one token has entropy 1. Arguments as in ``spectral_gap``.
     """
 
     def entropy(block: Tensor) -> Tensor:
         n = block.size(-1)
         return torch.special.entr(block).sum(dim=-1).mean(dim=-1) / math.log(n) if n > 1 else block.new_ones(len(block))
 
-    return check_walks(weights, lengths).scalars(entropy)
+    return check_weights(weights, lengths).scalars(entropy)
 
 
 def tv_to_uniform(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Return the mean total-variation distance of the rows to uniform: 0 for uniform, 1 - 1/n for one key each.
+    """Return the mean total-variation distance of the rows to uniform: 0 for uniform, 1 - 1/n for one key per query.
 
     Arguments as in ``spectral_gap``.
     """
@@ -30,11 +30,11 @@ def tv_to_uniform(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
     def distance(block: Tensor) -> Tensor:
         return (block - 1.0 / block.size(-1)).abs().sum(dim=-1).mean(dim=-1) / 2
 
-    return check_walks(weights, lengths).scalars(distance)
+    return check_weights(weights, lengths).scalars(distance)
 
 
 def effective_rank(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Return the exponential of the entropy of the singular values, normalised to sum 1 (Roy and Vetterli, 2007).
+    """Return the exponential of the entropy of the singular values, scaled to sum 1 (Roy and Vetterli, 2007).
 
     1 for uniform attention, n for a permutation. Arguments as in ``spectral_gap``.
     """
@@ -43,4 +43,4 @@ def effective_rank(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
         values = torch.linalg.svdvals(block)
         return torch.special.entr(values / values.sum(dim=-1, keepdim=True)).sum(dim=-1).exp()
 
-    return check_walks(weights, lengths).scalars(rank)
+    return check_weights(weights, lengths).scalars(rank)

@@ -1,1 +1,1 @@
-"""Looking at the attention of a model: find its layers, record their weights, ablate them, choose probe batches."""
+"""Attention inside a model: find the layers, record their weights, ablate them, choose probe batches."""

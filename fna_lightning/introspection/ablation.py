@@ -1,4 +1,4 @@
-"""A model whose attention is cut at random while it runs."""
+"""Run a model with randomly ablated attention."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.graph import ablate
-from fna_lightning.introspection.layers import AttentionLayer, attention_layers, call_of, result_of
+from fna_lightning.introspection.layers import AttentionLayer, attention_layers, layer_call, layer_output
 
 
 @contextmanager
 def ablated(model: nn.Module, p: float, kind: str, generator: torch.Generator) -> Iterator[None]:
-    """Remove ``kind`` ("edges" or "nodes") of every attention layer with probability ``p`` for a while.
+    """Remove ``kind`` ("edges" or "nodes") from every attention layer with probability ``p`` inside the context.
 
-    The rule of ``graph.ablate``: survivors share the row as before, a row left empty gives 0.
+    Weights are removed as in ``graph.ablate``: the remaining weights of a row are rescaled, and an empty row gives 0.
     """
 
-    def cut(layer: AttentionLayer, args: tuple[Any, ...], kwargs: dict[str, Any], _: Tensor) -> Tensor:
-        call = call_of(layer, args, kwargs)
-        return result_of(layer, ablate(call.weights(), p, kind=kind, generator=generator) @ call.v)
+    def replace_output(layer: AttentionLayer, args: tuple[Any, ...], kwargs: dict[str, Any], _: Tensor) -> Tensor:
+        call = layer_call(layer, args, kwargs)
+        return layer_output(layer, ablate(call.weights(), p, kind=kind, generator=generator) @ call.v)
 
     with ExitStack() as stack:
         for layer in attention_layers(model).values():
-            stack.callback(layer.register_forward_hook(cut, with_kwargs=True).remove)
+            stack.callback(layer.register_forward_hook(replace_output, with_kwargs=True).remove)
         yield

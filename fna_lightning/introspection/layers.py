@@ -1,6 +1,6 @@
-"""One call of an attention layer, seen from outside: which queries met which keys under which restrictions.
+"""The attention layers of a model and the inputs of one of their calls.
 
-A layer is a ``MultiheadAttention`` of ours, or an ``ExternalAttention`` in somebody else's model.
+A layer is a ``MultiheadAttention`` of this package, or an ``ExternalAttention`` in a third-party model.
 """
 
 import inspect
@@ -15,63 +15,66 @@ from fna_lightning.attention import Attention, ExternalAttention, MultiheadAtten
 AttentionLayer = MultiheadAttention | ExternalAttention
 
 _MULTIHEAD = inspect.signature(MultiheadAttention.forward)
-_SITE = inspect.signature(ExternalAttention.forward)
+_EXTERNAL = inspect.signature(ExternalAttention.forward)
 
 
 @dataclass(frozen=True)
 class LayerCall:
-    """What a layer was asked to do.
+    """Inputs of one call of an attention layer, projected and split into heads.
 
     Attributes:
-        restrictions: mask, bias and causality, as ``Attention.weights`` takes them.
-        is_self: whether the tokens attend to each other; None if the layer cannot tell.
+        attention: the attention of the layer.
+        q: (B, H, N, D) queries.
+        k: (B, H, M, D) keys.
+        v: (B, H, M, D_v) values.
+        masking: mask, bias and causality, as keyword arguments of ``Attention.weights``.
+        is_self: whether the call is self-attention; None if the layer cannot tell.
+        cached: whether the call uses a key-value cache.
     """
 
     attention: Attention
     q: Tensor
     k: Tensor
     v: Tensor
-    restrictions: dict[str, Any] = field(default_factory=dict)
+    masking: dict[str, Any] = field(default_factory=dict)
     is_self: bool | None = None
     cached: bool = False
 
     def weights(self) -> Tensor:
-        """Return the (B, H, N, M) weights by the written-out formula."""
-        return self.attention.weights(self.q, self.k, **self.restrictions)
+        """Return the (B, H, N, M) attention weights by the reference formula."""
+        return self.attention.weights(self.q, self.k, **self.masking)
 
 
 def attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
-    """Return the attention layers of a model by name, in the order they were made.
+    """Return the attention layers of a model by module name, in order of registration.
 
-    A site is known by the name of the module that holds it.
+    An ``ExternalAttention`` has the name of the module that contains it.
     """
-    found: dict[str, AttentionLayer] = {}
+    layers: dict[str, AttentionLayer] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, MultiheadAttention):
-            found[name] = layer
+            layers[name] = layer
         elif isinstance(layer, ExternalAttention):
-            found[name.rpartition(".")[0]] = layer
-    return found
+            layers[name.rpartition(".")[0]] = layer
+    return layers
 
 
-def call_of(layer: AttentionLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LayerCall:
-    """Return what ``layer(*args, **kwargs)`` means."""
+def layer_call(layer: AttentionLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LayerCall:
+    """Return the inputs of the call ``layer(*args, **kwargs)``."""
+    signature = _EXTERNAL if isinstance(layer, ExternalAttention) else _MULTIHEAD
+    bound = signature.bind(layer, *args, **kwargs)
+    bound.apply_defaults()
+    inputs = bound.arguments
     if isinstance(layer, ExternalAttention):
-        given = _SITE.bind(layer, *args, **kwargs)
-        given.apply_defaults()
-        call = given.arguments
-        restrictions = {name: call[name] for name in ("mask", "bias", "is_causal")}
-        return LayerCall(layer.attention, call["q"], call["k"], call["v"], restrictions, call["is_self"])
-    given = _MULTIHEAD.bind(layer, *args, **kwargs)
-    given.apply_defaults()
-    call = given.arguments
-    x, context = call["x"], call["context"]
+        masking = {name: inputs[name] for name in ("mask", "bias", "is_causal")}
+        return LayerCall(layer.attention, inputs["q"], inputs["k"], inputs["v"], masking, inputs["is_self"])
+    x, context = inputs["x"], inputs["context"]
     q, k, v = layer.heads(x, context)
-    restrictions = {name: call[name] for name in ("mask", "is_causal")}
+    masking = {name: inputs[name] for name in ("mask", "is_causal")}
     is_self = context is None or context is x
-    return LayerCall(layer.attention, q, k, v, restrictions, is_self, call["cache"] is not None)
+    return LayerCall(layer.attention, q, k, v, masking, is_self, inputs["cache"] is not None)
 
 
-def result_of(layer: AttentionLayer, mixed: Tensor) -> Tensor:
-    """Return what the layer makes of (B, H, N, D_v) weighted means."""
+def layer_output(layer: AttentionLayer, mixed: Tensor) -> Tensor:
+    """Return the output of the layer for (B, H, N, D_v) weighted means of the values."""
     return mixed if isinstance(layer, ExternalAttention) else layer.out(mixed.transpose(1, 2).flatten(2))

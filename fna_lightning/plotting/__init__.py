@@ -1,1 +1,1 @@
-"""Figures of attention graphs and of attention over images, drawn with Matplotlib."""
+"""Matplotlib figures of attention graphs and of attention over images."""

@@ -16,7 +16,7 @@ from fna_lightning.training.run_folder import read_results
 from fna_lightning.utils.files import write_figure
 
 if TYPE_CHECKING:
-    from fna_lightning.analysis.models import Example, Subject
+    from fna_lightning.analysis.models import Example, StudiedModel
 
 ACCURACY = "test/accuracy"
 
@@ -125,16 +125,14 @@ class Context:
         write_figure(self.folder / f"{name}.png", figure, dpi=110)
         return f"{name}.png"
 
-    def load_model(self, cell: Cell) -> "Subject | None":
+    def load_model(self, cell: Cell) -> "StudiedModel | None":
         """Return the trained model of a text cell; None if the cell is not finished."""
-        from fna_lightning.analysis.models import Subject
+        from fna_lightning.analysis.study_models import open_model
 
         if not cell.finished(self.runs):
             return None
-        return Subject.open(cell.folder(self.runs) / "checkpoints" / "best.ckpt")
+        return open_model(cell.folder(self.runs) / "checkpoints" / "best.ckpt")
 
-    def texts(self, model: "Subject", split: str = "train") -> "list[Example]":
+    def texts(self, model: "StudiedModel", split: str = "train") -> "list[Example]":
         """Return the texts over which graph measures are averaged."""
-        from fna_lightning.analysis.models import split_texts
-
-        return split_texts(model, split, self.scale.texts, self.scale.length)
+        return model.split_examples(split, self.scale.texts, self.scale.length)

@@ -1,4 +1,4 @@
-"""Hops on cheapest paths: known answers, networkx as the judge, ties, missing edges."""
+"""Hops on cheapest paths: known answers, comparison with networkx, ties, missing edges."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -13,11 +13,11 @@ from torch.testing import assert_close
 
 from fna_lightning.graph import ablate, path_lengths, path_parents, shortest_path
 
-from helpers.matrices import attention, generator, random_walk, ring
+from helpers.matrices import attention, generator, random_matrix, ring
 
 
 def hops_by_networkx(weights: Tensor, *, exact: bool = False) -> Tensor:
-    """The plain way: Dijkstra on a digraph; ``exact`` takes fractions, and fewer hops among equally cheap paths."""
+    """Return the hops by networkx's Dijkstra; ``exact`` uses fractions and the fewest hops among equally cheap paths."""
     n = len(weights)
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n))
@@ -34,39 +34,39 @@ def hops_by_networkx(weights: Tensor, *, exact: bool = False) -> Tensor:
 
 
 @pytest.mark.parametrize("n", [2, 7, 64])
-def test_uniform_attention_reaches_everyone_in_one_hop(n: int) -> None:
-    found = path_lengths(torch.full((n, n), 1 / n))
-    assert (found.mean.item(), found.max.item(), found.unreachable.item()) == (1, 1, 0)
-    assert_close(found.hops, 1 - torch.eye(n, dtype=torch.int32))
+def test_uniform_attention_needs_one_hop(n: int) -> None:
+    result = path_lengths(torch.full((n, n), 1 / n))
+    assert (result.mean.item(), result.max.item(), result.unreachable.item()) == (1, 1, 0)
+    assert_close(result.hops, 1 - torch.eye(n, dtype=torch.int32))
 
 
 @pytest.mark.parametrize("n", [2, 7, 64])
-def test_the_identity_reaches_nobody(n: int) -> None:
-    found = path_lengths(torch.eye(n))
-    assert found.mean.isnan()
-    assert (found.max.item(), found.unreachable.item()) == (0, n * (n - 1))
-    assert_close(found.hops, torch.eye(n, dtype=torch.int32) - 1)
+def test_the_identity_connects_no_pair(n: int) -> None:
+    result = path_lengths(torch.eye(n))
+    assert result.mean.isnan()
+    assert (result.max.item(), result.unreachable.item()) == (0, n * (n - 1))
+    assert_close(result.hops, torch.eye(n, dtype=torch.int32) - 1)
 
 
-def test_on_a_ring_hops_are_the_distance_around() -> None:
+def test_hops_on_a_ring_are_the_distance_around_it() -> None:
     i = torch.arange(9)
     around = (i[:, None] - i).abs()
     assert_close(path_lengths(ring(9)).hops, torch.minimum(around, 9 - around).int())
 
 
 @given(n=st.integers(1, 24), seed=st.integers(0, 2**31), sharpness=st.floats(0, 12))
-def test_hops_are_those_of_networkx_on_random_walks(n: int, seed: int, sharpness: float) -> None:
-    walk = random_walk(n, seed, sharpness=sharpness)
-    assert_close(path_lengths(walk).hops, hops_by_networkx(walk))
+def test_hops_match_networkx_on_random_matrices(n: int, seed: int, sharpness: float) -> None:
+    matrix = random_matrix(n, seed, sharpness=sharpness)
+    assert_close(path_lengths(matrix).hops, hops_by_networkx(matrix))
 
 
 @given(n=st.integers(2, 20), seed=st.integers(0, 2**31), p=st.floats(0, 1))
-def test_hops_are_those_of_networkx_when_edges_are_missing(n: int, seed: int, p: float) -> None:
-    walk = ablate(random_walk(n, seed, sharpness=2), p, generator=generator(seed))
-    found = path_lengths(walk)
-    expected = hops_by_networkx(walk)
-    assert_close(found.hops, expected)
-    assert found.unreachable.item() == (expected == -1).sum()
+def test_hops_match_networkx_with_missing_edges(n: int, seed: int, p: float) -> None:
+    matrix = ablate(random_matrix(n, seed, sharpness=2), p, generator=generator(seed))
+    result = path_lengths(matrix)
+    expected = hops_by_networkx(matrix)
+    assert_close(result.hops, expected)
+    assert result.unreachable.item() == (expected == -1).sum()
 
 
 @settings(max_examples=10)
@@ -78,7 +78,7 @@ def test_among_equally_cheap_paths_the_fewest_hops_count(n: int, seed: int, leve
     assert_close(path_lengths(weights).hops, hops_by_networkx(weights, exact=True))
 
 
-def test_a_tie_that_rounding_would_decide_is_a_tie() -> None:
+def test_ties_within_rounding_are_ties() -> None:
     # 0 -> 3 costs 0.3 at once, and 0.1 + 0.1 + 0.1 = 0.30000000000000004 or 0.1 + 0.2 by detours
     costs = torch.full((4, 4), torch.inf, dtype=torch.float64)
     costs[0, 1] = costs[1, 2] = costs[2, 3] = 0.1
@@ -88,7 +88,7 @@ def test_a_tie_that_rounding_would_decide_is_a_tie() -> None:
     assert path_lengths(1 / costs).hops[0, 3] == 3
 
 
-def test_fewest_hops_win_also_among_long_paths() -> None:
+def test_fewest_hops_count_among_long_paths() -> None:
     # from 0 to 6 the long way costs 1 + 1 + 1 + 1, the short way 1 + 1 + 2, after a common first hop
     costs = torch.full((7, 7), torch.inf, dtype=torch.float64)
     for i, j, cost in [(0, 1, 1), (1, 2, 1), (2, 3, 1), (3, 6, 1), (1, 4, 1), (4, 6, 2)]:
@@ -98,39 +98,39 @@ def test_fewest_hops_win_also_among_long_paths() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("kind", ["fna", "sharp", "gauss", "dot"])
+@pytest.mark.parametrize("name", ["fna", "sharp", "gauss", "dot"])
 @settings(max_examples=2)
 @given(seed=st.integers(0, 2**31))
-def test_hops_are_those_of_networkx_on_attention(kind: str, tied: bool, seed: int) -> None:
-    walk = attention(kind, 60, seed, tied=tied)
-    assert_close(path_lengths(walk).hops, hops_by_networkx(walk))
+def test_hops_match_networkx_on_attention(name: str, tied: bool, seed: int) -> None:
+    matrix = attention(name, 60, seed, tied=tied)
+    assert_close(path_lengths(matrix).hops, hops_by_networkx(matrix))
 
 
-def test_a_weight_that_underflowed_is_no_edge() -> None:
-    walk = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [1e-30, 0.0, 1.0]])
-    found = path_lengths(walk)
-    assert found.hops.tolist() == [[0, 1, -1], [-1, 0, -1], [1, 2, 0]]
-    assert (found.mean.item(), found.max.item(), found.unreachable.item()) == (4 / 3, 2, 3)
+def test_a_weight_that_underflowed_is_not_an_edge() -> None:
+    matrix = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [1e-30, 0.0, 1.0]])
+    result = path_lengths(matrix)
+    assert result.hops.tolist() == [[0, 1, -1], [-1, 0, -1], [1, 2, 0]]
+    assert (result.mean.item(), result.max.item(), result.unreachable.item()) == (4 / 3, 2, 3)
 
 
-def test_a_query_that_may_attend_to_nothing_reaches_nobody() -> None:
-    walk = torch.full((3, 3), 1 / 3)
-    walk[1] = 0
-    assert path_lengths(walk).hops.tolist() == [[0, 1, 1], [-1, 0, -1], [1, 1, 0]]
+def test_a_query_that_attends_to_nothing_reaches_no_token() -> None:
+    matrix = torch.full((3, 3), 1 / 3)
+    matrix[1] = 0
+    assert path_lengths(matrix).hops.tolist() == [[0, 1, 1], [-1, 0, -1], [1, 1, 0]]
 
 
 def test_one_token_has_no_pairs() -> None:
-    found = path_lengths(torch.ones(1, 1))
-    assert found.mean.isnan()
-    assert (found.max.item(), found.unreachable.item(), found.hops.tolist()) == (0, 0, [[0]])
+    result = path_lengths(torch.ones(1, 1))
+    assert result.mean.isnan()
+    assert (result.max.item(), result.unreachable.item(), result.hops.tolist()) == (0, 0, [[0]])
 
 
-def test_a_batch_of_unequal_lengths_equals_one_at_a_time() -> None:
+def test_a_batch_of_unequal_lengths_matches_single_matrices() -> None:
     lengths = torch.tensor([[5], [30], [1]])
     batch = torch.zeros(3, 2, 30, 30, dtype=torch.float64)
     for b, length in enumerate(lengths[:, 0].tolist()):
         for h in range(2):
-            batch[b, h, :length, :length] = random_walk(length, 10 * b + h, sharpness=3)
+            batch[b, h, :length, :length] = random_matrix(length, 10 * b + h, sharpness=3)
     together = path_lengths(batch, lengths)
     assert together.mean.shape == together.max.shape == together.unreachable.shape == (3, 2)
     for b, length in enumerate(lengths[:, 0].tolist()):
@@ -144,21 +144,21 @@ def test_a_batch_of_unequal_lengths_equals_one_at_a_time() -> None:
 
 
 @given(n=st.integers(1, 20), seed=st.integers(0, 2**31), p=st.floats(0, 0.9))
-def test_the_path_shown_is_the_one_counted(n: int, seed: int, p: float) -> None:
-    walk = ablate(random_walk(n, seed, sharpness=4), p, generator=generator(seed))
-    hops = path_lengths(walk).hops
-    cost = 1 / walk
+def test_the_shortest_path_has_the_counted_hops(n: int, seed: int, p: float) -> None:
+    matrix = ablate(random_matrix(n, seed, sharpness=4), p, generator=generator(seed))
+    hops = path_lengths(matrix).hops
+    cost = 1 / matrix
     i, j = torch.randint(n, (2,), generator=generator(seed)).tolist()
-    path = shortest_path(walk, i, j)
+    path = shortest_path(matrix, i, j)
     assert len(path) - 1 == hops[i, j] or (path == [] and hops[i, j] == -1)
     if path:
         assert (path[0], path[-1]) == (i, j)
         graph = nx.from_numpy_array(cost.nan_to_num(posinf=0).fill_diagonal_(0).numpy(), create_using=nx.DiGraph)
-        walked = float(sum(cost[a, b].item() for a, b in pairwise(path)))
-        assert_close(walked, float(nx.dijkstra_path_length(graph, i, j)), rtol=1e-12, atol=0)
+        total = float(sum(cost[a, b].item() for a, b in pairwise(path)))
+        assert_close(total, float(nx.dijkstra_path_length(graph, i, j)), rtol=1e-12, atol=0)
 
 
-def test_the_path_explorer_names_a_wrong_token_and_a_batch() -> None:
+def test_shortest_path_refuses_invalid_tokens_and_batches() -> None:
     with pytest.raises(ValueError, match=r"j must lie in \[0, 2\], got 3"):
         shortest_path(torch.eye(3), 0, 3)
     with pytest.raises(ValueError, match=r"i must lie in \[0, 2\], got -1"):
@@ -167,17 +167,17 @@ def test_the_path_explorer_names_a_wrong_token_and_a_batch() -> None:
         shortest_path(torch.eye(3)[None], 0, 1)
 
 
-@pytest.mark.parametrize("kind", ["fna", "sharp", "dot"])
-def test_parents_lead_back_along_the_shortest_path(kind: str) -> None:
-    walk = ablate(attention(kind, 17, 3), 0.6, generator=generator(1))
-    parents, hops = path_parents(walk), path_lengths(walk).hops
+@pytest.mark.parametrize("name", ["fna", "sharp", "dot"])
+def test_parents_lead_back_along_the_shortest_path(name: str) -> None:
+    matrix = ablate(attention(name, 17, 3), 0.6, generator=generator(1))
+    parents, hops = path_parents(matrix), path_lengths(matrix).hops
     for i in range(17):
         for j in range(17):
             path = [j]
             while path[-1] != i and parents[i, path[-1]] >= 0:
                 path.append(int(parents[i, path[-1]]))
-            found = path[::-1] if path[-1] == i else []
-            assert found == shortest_path(walk, i, j)
-            assert len(found) - 1 == hops[i, j]
+            result = path[::-1] if path[-1] == i else []
+            assert result == shortest_path(matrix, i, j)
+            assert len(result) - 1 == hops[i, j]
     with pytest.raises(ValueError, match=r"path_parents takes one \(n, n\) matrix, got shape \(1, 17, 17\)"):
-        path_parents(walk[None])
+        path_parents(matrix[None])

@@ -1,4 +1,4 @@
-"""The theory that can be checked: Weyl's law on the circle, and who interacts with whom."""
+"""Predictions of the theory: Weyl's law on the circle, and interaction of distant clusters."""
 
 import pytest
 import torch
@@ -21,52 +21,52 @@ from helpers.matrices import generator
         (2.0, (20, 100), 2.02),
     ],
 )
-def test_eigenvalues_on_the_circle_grow_by_weyls_law(alpha: float, window: tuple[int, int], slope: float) -> None:
+def test_eigenvalues_on_the_circle_follow_weyls_law(alpha: float, window: tuple[int, int], slope: float) -> None:
     assert abs(log_log_slope(weyl_spectrum(alpha), *window) - slope) < 0.03
 
 
-def test_the_gap_from_alpha_shrinks_with_more_points_and_a_smaller_scale() -> None:
+def test_the_slope_approaches_alpha_with_more_points_and_a_smaller_scale() -> None:
     coarse = log_log_slope(weyl_spectrum(1.2), 20, 100)
     fine = log_log_slope(weyl_spectrum(1.2, n=1000, eps=2.5e-5), 20, 100)
     assert abs(fine - 1.2) < abs(coarse - 1.2)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.2, 1.8, 2.0])
-def test_the_spectrum_starts_at_zero_and_comes_in_pairs(alpha: float) -> None:
+def test_the_spectrum_starts_at_zero_and_has_pairs(alpha: float) -> None:
     values = weyl_spectrum(alpha, n=101, eps=4e-3)
     assert_close(values[0].item(), 0.0, atol=1e-6, rtol=0)
     assert (values[1:] > values[0]).all()
-    # sine and cosine of one frequency
+    # sine and cosine of the same frequency
     assert_close(values[1::2], values[2::2], rtol=1e-6, atol=0)
 
 
-def test_given_points_of_the_circle_are_the_circle() -> None:
+def test_explicit_points_on_the_circle() -> None:
     angle = 2 * torch.pi * torch.arange(60, dtype=torch.float64) / 60
     points = torch.stack([angle.cos(), angle.sin()], dim=-1)
     assert_close(weyl_spectrum(1.2, points=points, manifold="sphere"), weyl_spectrum(1.2, n=60))
 
 
-def test_given_points_of_the_plane_take_its_dimension() -> None:
+def test_points_in_the_plane_have_dimension_two() -> None:
     points = torch.randn(40, 2, generator=generator(0), dtype=torch.float64)
     weights = attention_weights(points, points, alpha=1.2, kappa=0.1, intrinsic_dim=2)
     eta = torch.linalg.eigvals(weights).real.sort(descending=True).values
     assert_close(weyl_spectrum(1.2, eps=0.01, points=points), -eta.log() / 0.01**0.6, atol=1e-8, rtol=1e-8)
 
 
-def test_eigenvalues_lost_to_rounding_are_nan_at_the_end() -> None:
+def test_eigenvalues_lost_to_rounding_are_nan_and_come_last() -> None:
     values = weyl_spectrum(2.0, n=60, eps=4.0)
     lost = values.isnan()
     assert lost.any()
     assert lost.int().diff().ge(0).all()
 
 
-def test_a_power_law_has_its_slope() -> None:
+def test_log_log_slope_of_a_power_law() -> None:
     assert_close(log_log_slope(torch.arange(1, 101).double() ** 1.7, 3, 90), 1.7)
 
 
-def test_far_clusters_interact_in_fractional_attention_only() -> None:
-    centres = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 3**0.5]], dtype=torch.float64)
-    x = centres.repeat_interleave(6, dim=0) + 0.5 * torch.randn(18, 2, generator=generator(0), dtype=torch.float64)
+def test_distant_clusters_interact_only_in_fractional_attention() -> None:
+    centers = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 3**0.5]], dtype=torch.float64)
+    x = centers.repeat_interleave(6, dim=0) + 0.5 * torch.randn(18, 2, generator=generator(0), dtype=torch.float64)
     cluster = torch.arange(18) // 6
     between = cluster[:, None] != cluster
     threshold = 3.12e-5
@@ -76,7 +76,7 @@ def test_far_clusters_interact_in_fractional_attention_only() -> None:
     assert local.median() < threshold
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="eps must be positive, got 0"):
         weyl_spectrum(1.2, eps=0.0)
     with pytest.raises(ValueError, match="n >= 2 points, got 1"):

@@ -1,4 +1,4 @@
-"""Walks with known answers, and random ones from a drawn seed."""
+"""Row-stochastic matrices: some with known eigenvalues, some random from a seed."""
 
 import math
 
@@ -12,8 +12,8 @@ def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def random_walk(n: int, seed: int, *, sharpness: float = 1.0, tied: bool = False) -> Tensor:
-    """A float64 walk with all weights positive; tied ones are reversible."""
+def random_matrix(n: int, seed: int, *, sharpness: float = 1.0, tied: bool = False) -> Tensor:
+    """Return a float64 row-stochastic matrix with positive entries; tied ones are reversible."""
     logits = sharpness * torch.randn(n, n, generator=generator(seed), dtype=torch.float64)
     return ((logits + logits.mT) / math.sqrt(2) if tied else logits).softmax(dim=-1)
 
@@ -22,35 +22,35 @@ def tokens(n: int, width: int, seed: int) -> Tensor:
     return torch.randn(n, width, generator=generator(seed), dtype=torch.float64)
 
 
-def attention(kind: str, n: int, seed: int, *, width: int = 16, tied: bool = False) -> Tensor:
-    """Attention of random tokens: "fna" (text kappa), "sharp" (kappa 1), "gauss" (alpha 2) or "dot"."""
+def attention(name: str, n: int, seed: int, *, width: int = 16, tied: bool = False) -> Tensor:
+    """Return the attention of random tokens: "fna" (text kappa), "sharp" (kappa 1), "gauss" (alpha 2) or "dot"."""
     q = tokens(n, width, seed)
     k = q if tied else tokens(n, width, seed + 1)
-    if kind == "dot":
+    if name == "dot":
         return (q @ k.mT / math.sqrt(width)).softmax(dim=-1)
-    alpha = 2.0 if kind == "gauss" else 1.2
-    return attention_weights(q, k, alpha=alpha, kappa=1.0 if kind == "sharp" else "text")
+    alpha = 2.0 if name == "gauss" else 1.2
+    return attention_weights(q, k, alpha=alpha, kappa=1.0 if name == "sharp" else "text")
 
 
 def ring(n: int) -> Tensor:
-    """A step to either neighbour: eigenvalues cos(2 pi k / n)."""
-    walk = torch.zeros(n, n, dtype=torch.float64)
+    """Return the walk on a ring with one step to either neighbor: eigenvalues cos(2 pi k / n)."""
+    matrix = torch.zeros(n, n, dtype=torch.float64)
     i = torch.arange(n)
-    walk[i, (i + 1) % n] += 0.5
-    walk[i, (i - 1) % n] += 0.5
-    return walk
+    matrix[i, (i + 1) % n] += 0.5
+    matrix[i, (i - 1) % n] += 0.5
+    return matrix
 
 
 def directed_ring(n: int, stay: float) -> Tensor:
-    """Stay, or step to the next: eigenvalues stay + (1 - stay) exp(2 pi i k / n), complex and not reversible."""
-    walk = stay * torch.eye(n, dtype=torch.float64)
+    """Return a ring that stays or steps forward: complex eigenvalues stay + (1 - stay) exp(2 pi i k / n)."""
+    matrix = stay * torch.eye(n, dtype=torch.float64)
     i = torch.arange(n)
-    walk[i, (i + 1) % n] += 1 - stay
-    return walk
+    matrix[i, (i + 1) % n] += 1 - stay
+    return matrix
 
 
 def two_clusters(size: int, leave: float) -> Tensor:
-    """Uniform inside each of two clusters, ``leave`` to the other: second eigenvalue 1 - 2 leave, the rest 0."""
+    """Return two clusters, uniform inside, with probability ``leave`` to switch: second eigenvalue 1 - 2 leave, then 0."""
     inside = torch.full((size, size), (1 - leave) / size, dtype=torch.float64)
     across = torch.full((size, size), leave / size, dtype=torch.float64)
     return torch.cat([torch.cat([inside, across], dim=1), torch.cat([across, inside], dim=1)])

@@ -1,4 +1,4 @@
-"""Weights on demand: what the layers attend to, for whoever asks, and nothing changed for training."""
+"""``attention_maps``: recorded weights match the layers, and the model is left unchanged."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from fna_lightning.nn import Encoder, LayerConfig
 
 
 class Decoder(nn.Module):
-    """A causal layer and one that looks at a source."""
+    """A causal self-attention layer followed by cross-attention to a source."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Decoder(nn.Module):
         return self.other(self.own(x, is_causal=True), source, mask)
 
 
-def test_weights_are_those_the_layers_use() -> None:
+def test_weights_match_the_layers() -> None:
     torch.manual_seed(0)
     encoder = Encoder(Fractional(), LayerConfig(dim=8, num_heads=2), depth=2)
     x, lengths = torch.randn(3, 6, 8), torch.tensor([6, 4, 2])
@@ -61,7 +61,7 @@ def test_self_and_cross_attention_of_a_decoder() -> None:
     assert_close(maps["own"].weights.sum(-1), torch.ones(2, 2, 4))
 
 
-def test_nothing_changes_for_the_model() -> None:
+def test_the_model_is_left_unchanged() -> None:
     decoder = Decoder()
     decoder.other.eval()
     x = torch.randn(1, 4, 8)
@@ -75,11 +75,11 @@ def test_nothing_changes_for_the_model() -> None:
     assert not decoder.own._forward_pre_hooks
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_arguments() -> None:
     decoder = Decoder()
     x = torch.randn(2, 4, 8)
-    with pytest.raises(ValueError, match="no attention layer 'mine' in this model; it has own, other"):
-        attention_maps(decoder, lambda: None, ["mine"])
+    with pytest.raises(ValueError, match="no attention layer 'missing' in this model; it has own, other"):
+        attention_maps(decoder, lambda: None, ["missing"])
 
     def run() -> dict[str, Tensor]:
         decoder(x, x, None)

@@ -17,7 +17,7 @@ from fna_lightning.attention import DotProduct, ExternalAttention, Fractional
 from fna_lightning.attention.masks import build_mask, masked_softmax
 from fna_lightning.integrations.hf.layers import CORE, add_core, interface_layers, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
-from fna_lightning.introspection.layers import LayerCall, call_of
+from fna_lightning.introspection.layers import LayerCall, layer_call
 from fna_lightning.introspection.maps import evaluating
 
 log = logging.getLogger("fna_lightning")
@@ -95,7 +95,7 @@ def _calibrator(name: str, alpha: float, padding_mask: Any, kappas: dict[str, li
     """Return a forward pre-hook of an attention core that stores the calibrated kappas of its layer."""
 
     def calibrate(core: ExternalAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call = call_of(core, args, kwargs)
+        call = layer_call(core, args, kwargs)
         kappas[name] = _matched_kappa(call, alpha, _query_rows(call, padding_mask), name)
 
     return calibrate
@@ -103,7 +103,7 @@ def _calibrator(name: str, alpha: float, padding_mask: Any, kappas: dict[str, li
 
 def _query_rows(call: LayerCall, padding_mask: Any) -> Tensor:
     """Return (B, H, N) booleans, True for real tokens that may attend to more than one key."""
-    mask = build_mask(**call.restrictions)
+    mask = build_mask(**call.masking)
     n, m = call.q.size(-2), call.k.size(-2)
     allowed = mask.matrix(n, m, call.q.device)
     counts = torch.full((1, 1, n, 1), m) if allowed is None else allowed.sum(dim=-1, keepdim=True)
@@ -118,7 +118,7 @@ def _matched_kappa(call: LayerCall, alpha: float, rows: Tensor, name: str) -> li
     target = _mean_entropy(call.weights(), rows)
     attention = Fractional(alpha)
     distance = attention.distance(call.q, call.k)
-    mask = build_mask(**call.restrictions)
+    mask = build_mask(**call.masking)
     allowed = mask.matrix(call.q.size(-2), call.k.size(-2), call.q.device)
 
     def entropy(kappa: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 def run(context: Context) -> Result:
     """Measure the accuracy on test texts for growing shares of removed edges or nodes."""
-    from fna_lightning.analysis.study import study_ablation
+    from fna_lightning.analysis.measurements import ablation_report
     from fna_lightning.graph.ablation import KINDS
 
     result, lines = Result(), []
@@ -33,11 +33,11 @@ def run(context: Context) -> Result:
             if model is None:
                 result.notes.append(context.missing_reason([cell]))
                 continue
-            curves = study_ablation(model, context.texts(model, "test"), 0, lambda: None)
+            curves = ablation_report(model, context.texts(model, "test"), 0)
             for position, removed in enumerate(KINDS):
                 panel = axes[2 * number + position]
-                accuracy = [100.0 * value for value in curves[removed]["accuracy"]]
-                curve(panel, name, curves["p"], accuracy, ATTENTIONS[name])
+                accuracy = [100.0 * value for value in getattr(curves, removed).accuracy]
+                curve(panel, name, curves.p, accuracy, ATTENTIONS[name])
                 panel.set(xlabel=f"share of {removed} removed", ylabel="accuracy (%)", title=title)
                 numbers = [f"{accuracy[index]:.1f}" for index in (0, 3, 5, 7, 9, 10)]
                 lines.append([f"{ATTENTIONS[name]}, {title}, {removed}", *numbers])

@@ -16,10 +16,10 @@ EPS = 0.1
 
 def run(context: Context) -> Result:
     """Draw two coordinates of every token, with kappa reduced as in the paper's figure."""
-    from fna_lightning.analysis.models import Subject
+    from fna_lightning.analysis.models import StudiedModel
     from fna_lightning.reproduction.graphs import longest
 
-    def reduce_kappa(model: Subject) -> None:
+    def reduce_kappa(model: StudiedModel) -> None:
         for layer in attention_layers(model.task).values():
             if isinstance(layer, MultiheadAttention) and isinstance(layer.attention, Fractional):
                 attention, width = layer.attention, layer.value.in_features // layer.num_heads
@@ -36,7 +36,7 @@ def run(context: Context) -> Result:
             continue
         reduce_kappa(model)
         example = longest(context.texts(model))
-        (layer_map,) = model.maps(example.ids).values()
+        (layer_map,) = model.maps(example.input).values()
         weights = layer_map.weights[0, 0].double()
         embedding = diffusion_map(weights, symmetrise=True)
         draw_points(axes[position], embedding.coordinates)

@@ -25,14 +25,14 @@ def run(context: Context) -> Result:
             if model is None:
                 continue
             example = longest(context.texts(model))
-            (layer_map,) = model.maps(example.ids).values()
+            (layer_map,) = model.maps(example.input).values()
             paths = path_lengths(layer_map.weights[0, 0].double())
             max_hops.append(float(paths.max.item()))
             if len(max_hops) == 1:
                 draw_hops(panel, paths.hops)
                 panel.grid(visible=False)
                 panel.set_title(ATTENTIONS[name])
-            numbers = [str(len(example.ids)), f"{paths.mean.item():.3f}", str(paths.max.item())]
+            numbers = [str(len(example.input)), f"{paths.mean.item():.3f}", str(paths.max.item())]
             lines.append([f"{ATTENTIONS[name]}, seed {cell.seed}", *numbers, str(paths.unreachable.item())])
         if name in published:
             row = context.mean_row(f"maximum hops, {ATTENTIONS[name]}", max_hops, tuple(published[name]), digits=1)

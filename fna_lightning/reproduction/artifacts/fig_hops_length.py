@@ -12,7 +12,7 @@ from fna_lightning.reproduction.paper import paper_values
 
 def run(context: Context) -> Result:
     """Compute mean hops of texts truncated to growing lengths."""
-    from fna_lightning.analysis.study import growth_lengths, study_growth
+    from fna_lightning.analysis.measurements import growth_lengths, growth_report
 
     published = paper_values()["graph"]
     result, lines = Result(), []
@@ -27,7 +27,7 @@ def run(context: Context) -> Result:
                 continue
             examples = context.texts(model)
             lengths = growth_lengths(examples, context.scale.length)
-            means = study_growth(model, examples, lengths, lambda: None)["mean_hops"]
+            means = growth_report(model, examples, lengths).mean_hops
             curves.append([math.nan if mean is None else mean for mean in means])
             lines.append([f"{ATTENTIONS[name]}, seed {cell.seed}", *(f"{mean:.3f}" for mean in curves[-1])])
             if name == "fna":

@@ -29,7 +29,7 @@ def run(context: Context) -> Result:
             result.notes.append(f"not run: {context.missing_reason([cell])}")
             continue
         example = longest(context.texts(model))
-        (layer_map,) = model.maps(example.ids).values()
+        (layer_map,) = model.maps(example.input).values()
         first, last = related_positions(example.words)
         path = shortest_path(layer_map.weights[0, 0].double(), first, last)
         words = [f"{example.words[position].strip()} ({position})" for position in path]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.errors import first_line
-from fna_lightning.plotting.graphs import COLOURS
+from fna_lightning.plotting.graphs import COLORS
 from fna_lightning.reproduction.artifact import Artifact, Result, Table
 from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import legend, panels
@@ -64,7 +64,7 @@ def run(context: Context) -> Result:
             cumulative = explained_variance(points)
             style = "-" if table == "words" else "--"
             components = range(1, len(cumulative) + 1)
-            axes.plot(components, cumulative, style, color=COLOURS[number], label=f"{name}, {table}")
+            axes.plot(components, cumulative, style, color=COLORS[number], label=f"{name}, {table}")
             counts = [str(components_for(share, cumulative)) for share in (0.5, 0.9, 0.99)]
             lines.append([f"{name}, {table}", str(points.size(1)), *counts])
     axes.set(xscale="log", xlabel="components", ylabel="share of variance")
