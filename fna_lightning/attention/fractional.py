@@ -190,5 +190,8 @@ def _per_head(value: float | Tensor, q: Tensor) -> float | Tensor:
         return value.reshape(())
     heads = count_heads(q)
     if value.numel() != heads:
-        raise ValueError(f"this attention has parameters of {value.numel()} heads and was given {heads} heads")
+        raise ValueError(
+            f"this attention has parameters for {value.numel()} heads, the queries have {heads}; create it with "
+            f"for_heads({heads})"
+        )
     return value[:, None, None]

@@ -169,7 +169,7 @@ def test_another_number_of_heads_is_refused() -> None:
     q, k, v = qkv()
     with pytest.raises(ValueError, match="kappa has 2 numbers for 3 heads; give one for each head"):
         Fractional(kappa=[1.0, 2.0])(q, k, v)
-    with pytest.raises(ValueError, match="parameters of 2 heads and was given 3 heads"):
+    with pytest.raises(ValueError, match=r"parameters for 2 heads, the queries have 3; create it with for_heads\(3\)"):
         Fractional(learn=["kappa"], kernel="reference").for_heads(2)(q, k, v)
 
 

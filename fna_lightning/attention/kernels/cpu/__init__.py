@@ -91,6 +91,9 @@ class Cpu(Kernel):
 def _per_head(value: float | Tensor, heads: int) -> Tensor:
     if isinstance(value, Tensor):
         if value.numel() not in (1, heads):
-            raise ValueError(f"this attention has parameters of {value.numel()} heads and was given {heads} heads")
+            raise ValueError(
+                f"this attention has parameters for {value.numel()} heads, the queries have {heads}; create it with "
+                f"for_heads({heads})"
+            )
         return value.to(torch.float32).expand(heads).contiguous()
     return torch.full((heads,), value, dtype=torch.float32)

@@ -20,29 +20,29 @@ INLINE int64_t last_key(const fna_args *a, int64_t i0, int64_t count) {
     return end < 0 ? 0 : at_most(end, a->m);
 }
 
-/* Fills `lanes` where there is no mask tensor: the first `end` keys of the block without the key `hidden`; returns the
+/* Fills `lanes` where there is no mask tensor: the first `end` keys of the block without the key `excluded`; returns the
  * coverage. */
-static int fill_mask_without_tensor(int64_t end, int64_t hidden, int64_t cols, int32_t *lanes) {
+static int fill_mask_without_tensor(int64_t end, int64_t excluded, int64_t cols, int32_t *lanes) {
     vi place = (vi)lane_numbers();
     for (int64_t j = 0; j < cols; j += VL) store((float *)(lanes + j), as_floats((vi)(place < (int32_t)(end - j))));
-    int hides = hidden >= 0 && hidden < end;
-    if (hides) lanes[hidden] = 0;
-    return end == hides ? NONE : end - hides == cols ? EVERY : SOME;
+    int excludes = excluded >= 0 && excluded < end;
+    if (excludes) lanes[excluded] = 0;
+    return end == excludes ? NONE : end - excludes == cols ? EVERY : SOME;
 }
 
 /* Fills `lanes` for the row i and the block at j0; returns the coverage. */
 static int fill_mask(const fna_args *a, const head *it, int64_t i, int64_t j0, int64_t cols, int32_t *lanes) {
-    int64_t real = at_most(cols, a->m - j0), diagonal = i + a->offset - j0, hidden = a->exclude_self ? diagonal : -1;
+    int64_t real = at_most(cols, a->m - j0), diagonal = i + a->offset - j0, excluded = a->exclude_self ? diagonal : -1;
     int64_t end = !a->causal ? real : diagonal < 0 ? 0 : at_most(diagonal + 1, real);
     const uint8_t *mask = a->mask.data;
-    if (!mask) return fill_mask_without_tensor(end, hidden, cols, lanes);
+    if (!mask) return fill_mask_without_tensor(end, excluded, cols, lanes);
     mask += it->b * a->mask.batch + it->h * a->mask.head + i * a->mask.row + j0 * a->mask.col;
     if (a->mask.col == 1)
         for (int64_t j = 0; j < end; j++) lanes[j] = -(int32_t)(mask[j] != 0);
     else
         for (int64_t j = 0; j < end; j++) lanes[j] = -(int32_t)(mask[j * a->mask.col] != 0);
     for (int64_t j = end; j < cols; j++) lanes[j] = 0;
-    if (hidden >= 0 && hidden < cols) lanes[hidden] = 0;
+    if (excluded >= 0 && excluded < cols) lanes[excluded] = 0;
     int64_t allowed = 0;
     for (int64_t j = 0; j < cols; j++) allowed -= lanes[j];
     return allowed == 0 ? NONE : allowed == cols ? EVERY : SOME;
