@@ -259,10 +259,7 @@ class TokenBatchSampler(LengthGroupedBatchSampler):
         others: length of the shorter side.
         batch_tokens: maximum number of tokens in the batch of one process, padding included, counted on the longer
             side. A pair that is longer than that is a batch by itself.
-        shuffle: whether pairs and batches are in random order, a new one each epoch.
-        seed: seed of the random order.
-        rank: rank of this process.
-        world_size: number of processes.
+        settings: shuffle, seed, rank and world_size of ``LengthGroupedBatchSampler``.
     """
 
     # Standard deviation, in tokens, of the noise added to the shorter side before sorting by it: little padding, but
@@ -274,15 +271,11 @@ class TokenBatchSampler(LengthGroupedBatchSampler):
         lengths: NDArray[np.integer],
         others: NDArray[np.integer],
         batch_tokens: int,
-        *,
-        shuffle: bool,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
+        **settings: Any,
     ) -> None:
-        super().__init__(lengths, batch_tokens, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size)
+        super().__init__(lengths, batch_tokens, **settings)
         self.others = np.asarray(others)
-        self.boundaries = token_boundaries(np.sort(self.lengths)[::-1], batch_tokens, world_size)
+        self.boundaries = token_boundaries(np.sort(self.lengths)[::-1], batch_tokens, self.world_size)
 
     def __len__(self) -> int:
         sizes = np.diff(self.boundaries)

@@ -87,7 +87,7 @@ SCENARIOS = {
     "ReduceLROnPlateau": Scenario(
         reviews(f"--model.lr_scheduler={SCHEDULERS}.ReduceLROnPlateau", "--model.lr_scheduler.patience=0")
     ),
-    "WarmupCosine": Scenario(reviews("--model.lr_scheduler=WarmupCosine")),
+    "WarmupCosine": Scenario(reviews("--model.lr_scheduler=fna_lightning.training.schedules.WarmupCosine")),
     "InverseSqrt": Scenario(reviews("--model.lr_scheduler=InverseSqrt", "--model.lr_scheduler.warmup=8")),
     "EMA": Scenario(reviews(*callback(f"{CALLBACKS}.EMAWeightAveraging", decay=0.9))),
     "AverageEpochs": Scenario(reviews(*callback("AverageEpochs", last=2))),
