@@ -156,9 +156,7 @@ class ImageModel(Classifier):
         if texts:
             raise UsageError(f"--text {texts[0]!r}: {self.path} is an image model; pass images by --image")
         pixels = [torch.from_numpy(self.codec.read(file).copy()) for file in images]
-        return [
-            Example(Path(file).name, image, self.token_names) for file, image in zip(images, pixels, strict=True)
-        ]
+        return [Example(Path(file).name, image, self.token_names) for file, image in zip(images, pixels, strict=True)]
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
         pixels, labels = item

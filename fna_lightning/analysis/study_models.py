@@ -108,8 +108,7 @@ def study(
         track: starts a progress bar.
     """
     opened = [
-        model if isinstance(model, StudiedModel) else open_model(model, trust=trust)
-        for model in (checkpoint, *against)
+        model if isinstance(model, StudiedModel) else open_model(model, trust=trust) for model in (checkpoint, *against)
     ]
     models = check_comparable(opened)
     first = models[0]

@@ -15,7 +15,9 @@ every_kind = pytest.mark.parametrize("kind", ["edges", "nodes"])
 
 @every_kind
 @given(n=st.integers(1, 12), seed=st.integers(0, 2**31), p=st.floats(0, 1))
-def test_remaining_weights_keep_their_proportions_and_empty_rows_are_zero(kind: str, n: int, seed: int, p: float) -> None:
+def test_remaining_weights_keep_their_proportions_and_empty_rows_are_zero(
+    kind: str, n: int, seed: int, p: float
+) -> None:
     matrix = random_matrix(n, seed).expand(3, n, n)
     ablated = ablate(matrix, p, kind=kind, generator=generator(seed))
     kept = ablated > 0
