@@ -41,7 +41,7 @@ lint: $(VENV)/installed
 
 # mypy cannot follow the package-dir mapping of an editable install (see pyproject.toml), so it checks a regular one.
 types: $(VENV)/installed
-	rm -rf build/typed build/lib
+	rm -rf build/typed build/lib*
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p fna_lightning
 

@@ -1,4 +1,4 @@
-"""Graph measurements of studied models: single heads, means over a split, ablation, and path length by sequence length."""
+"""Graph measurements of studied models: heads, means over a split, ablation, path length by sequence length."""
 
 import math
 from collections import defaultdict

@@ -141,7 +141,7 @@ function drawMeasures() {
     const own = currentHead(i);
     const result = example().models[i];
     return element("tr", {}, element("td", {}, swatch(i), model.label),
-      element("td", {}, `${result.prediction} ${number(result.probability, 2)}`),
+      element("td", { class: "prediction", title: result.prediction }, `${number(result.probability, 2)} ${result.prediction}`),
       ...MEASURES.map(([name]) => element("td", {}, own ? number(own.measures[name], name === "max_hops" || name === "unreachable" ? 0 : 3) : "no such head")));
   });
   const parts = [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))];

@@ -17,9 +17,12 @@ from torch import Tensor
 NO_PARENT = 0xFFFF
 
 
-def page_only(encode: Callable[[Any], Any] | None = None, **options: Any) -> Any:
-    """Return a field that is not in results.json; ``encode`` makes its JSON value for the page, None leaves it out."""
-    return field(metadata={"page_only": True, "encode": encode}, **options)
+def page_only(encode: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Return the metadata of a field that is not in results.json.
+
+    ``encode`` returns the JSON value of the field for the page; None leaves the field out of the page too.
+    """
+    return {"page_only": True, "encode": encode}
 
 
 def encode_weights(weights: Tensor) -> str:
@@ -82,10 +85,10 @@ class HeadReport:
     head: int
     measures: dict[str, float]
     spectrum: list[float]
-    weights: Tensor = page_only(encode_weights)
-    parents: Tensor = page_only(encode_parents)
-    hops: Tensor = page_only()
-    points: Tensor | None = page_only(encode_points)
+    weights: Tensor = field(metadata=page_only(encode_weights))
+    parents: Tensor = field(metadata=page_only(encode_parents))
+    hops: Tensor = field(metadata=page_only())
+    points: Tensor | None = field(metadata=page_only(encode_points))
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class ModelReport:
     prediction: str
     probability: float
     heads: list[HeadReport]
-    cross_attention: bytes | None = page_only(encode_png, default=None)
+    cross_attention: bytes | None = field(metadata=page_only(encode_png), default=None)
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class ExampleReport:
     words: list[str]
     label: str | None
     models: list[ModelReport]
-    pixels: Tensor | None = page_only(encode_pixels, default=None)
+    pixels: Tensor | None = field(metadata=page_only(encode_pixels), default=None)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,9 @@ class TranslationModel(StudiedModel):
         decoder = {name: layer for name, layer in self.self_attention(maps).items() if ".decoder." in name}
         cross = [layer.weights[0].mean(dim=0) for name, layer in maps.items() if name.endswith(".cross_attn")]
         png = BytesIO()
-        alignment_figure(cross, example.words, self.codec.target_words([*target, END])).savefig(png, format="png")
+        figure = alignment_figure(cross, example.words, self.codec.target_words([*target, END]))
+        # tight: long words at the left would be cut off otherwise
+        figure.savefig(png, format="png", bbox_inches="tight")
         probability = chosen.log().sum().exp().item()
         return ModelReport(self.codec.decode(target), probability, head_reports(decoder), png.getvalue())
 

@@ -42,15 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=int, default=512, help="tokens of each attention matrix (default: %(default)s)"
     )
-    parser.add_argument(
-        "--repeats", type=int, default=7, help="timed runs of each implementation (default: %(default)s)"
-    )
+    parser.add_argument("--repeats", type=int, default=7, help="timed runs of each method (default: %(default)s)")
     parser.add_argument(
         "--sources",
         type=int,
         default=64,
-        help="number of tokens networkx starts from; its time is scaled to all tokens, since the searches are "
-        "independent (default: %(default)s)",
+        help="number of tokens networkx starts from; its time is scaled to all tokens (default: %(default)s)",
     )
     parser.add_argument(
         "--threads",
@@ -223,9 +220,7 @@ def describe() -> dict[str, Any]:
 def show(console: Console, rows: list[dict[str, Any]], machine: dict[str, Any], tokens: int, sources: int) -> None:
     """Print the two tables; where results disagree, DISAGREES replaces the times."""
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    print(
-        f"second eigenvalue of one {tokens}-token matrix of float32 weights, median ms and speedup over each baseline"
-    )
+    print(f"second eigenvalue of one {tokens}-token matrix of float32 weights, median ms and speedups")
     speedups = [f"over {label}" for label in EIGENVALUE_BASELINES.values()]
     gaps = table("attention", "|lambda_2|", "error", "spectral_gap", "eig", *speedups)
     for row in rows:

@@ -86,7 +86,7 @@ def _depths(parent: NDArray[np.int32]) -> Hops:
 
 
 def _shorten(graph: csc_array, total: Costs, hops: Hops) -> bool:
-    """Lower ``hops`` where an equally cheap last edge comes from a node with fewer hops; return whether any was lowered.
+    """Lower ``hops`` where an equally cheap last edge comes from a node with fewer hops; return whether any changed.
 
     Dijkstra's algorithm keeps an arbitrary one of the equally cheap paths. Counts of one or two hops are already the
     fewest.

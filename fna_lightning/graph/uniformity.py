@@ -1,4 +1,4 @@
-"""How close attention is to uniform. Read the spectral gap together with these: uniform attention has the largest gap."""
+"""How close attention is to uniform; read these beside the spectral gap, which is largest for uniform attention."""
 
 import math
 

@@ -89,6 +89,6 @@ def alignment_figure(layers: Sequence[Tensor], source: list[str], target: list[s
 def draw_alignment(layers: Sequence[Tensor], source: list[str], target: list[str], path: Path) -> None:
     """Write ``alignment_figure`` to the file ``path``; its suffix determines the format."""
     try:
-        alignment_figure(layers, source, target).savefig(path)
+        alignment_figure(layers, source, target).savefig(path, bbox_inches="tight")
     except (OSError, ValueError) as error:
         raise UsageError(f"the picture {path} cannot be written ({error}); name a file that ends in .png") from error

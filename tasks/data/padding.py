@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fna_lightning.tasks.data.tokenization import PAD
+from fna_lightning.nn.token_table import PAD
 
 
 def pad_tokens(

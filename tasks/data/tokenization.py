@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fna_lightning.nn.token_table import PAD
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # the first ids of every vocabulary, and their tokens in the same order
-PAD, UNKNOWN = range(2)
+UNKNOWN = PAD + 1
 SPECIAL_TOKENS = ["[PAD]", "[UNK]"]
 KINDS = ("bpe", "word")
 

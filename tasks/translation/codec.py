@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fna_lightning.nn.token_table import PAD
 from fna_lightning.tasks.data.codec import Codec
-from fna_lightning.tasks.data.tokenization import PAD, UNKNOWN, is_byte_level, readable_tokens
+from fna_lightning.tasks.data.tokenization import UNKNOWN, is_byte_level, readable_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

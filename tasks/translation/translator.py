@@ -13,10 +13,11 @@ from fna_lightning.checkpoints.load import read_checkpoint, task_of
 from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import attention_maps
 from fna_lightning.nn import DecoderState, Seq2Seq
+from fna_lightning.nn.token_table import PAD
 from fna_lightning.search import Hypothesis, ScoreNext, beam_search
 from fna_lightning.task import Task
 from fna_lightning.tasks.data.padding import pad_tokens
-from fna_lightning.tasks.data.tokenization import PAD, UNKNOWN
+from fna_lightning.tasks.data.tokenization import UNKNOWN
 from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
 from fna_lightning.tasks.translation.decoding import Decoding
 

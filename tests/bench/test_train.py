@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fna_lightning.bench import train as bench_train
-from fna_lightning.config.instantiate import build
+from fna_lightning.config.instantiate import from_config
 from fna_lightning.errors import UsageError
 
 SMALL = ["data.train_size=64", "data.longest=40", "data.batch_size=8"]
@@ -63,4 +63,4 @@ def test_zero_steps_are_an_error() -> None:
 
 def test_an_unknown_key_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"reviews_dp\.yaml: .*colour"):
-        build("reviews_dp.yaml", ["data.colour=red"])
+        from_config("reviews_dp.yaml", ["data.colour=red"])

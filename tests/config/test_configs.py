@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fna_lightning.cli import main
-from fna_lightning.config.instantiate import build
+from fna_lightning.config.instantiate import from_config
 from fna_lightning.config.resolve import deviations, shipped_configs
 
 pytestmark = pytest.mark.usefixtures("shipped_environment")
@@ -84,4 +84,4 @@ def test_deviations_of_a_config() -> None:
     ],
 )
 def test_number_of_parameters(config, least, most) -> None:
-    assert least <= sum(p.numel() for p in build(config).task.parameters()) <= most
+    assert least <= sum(p.numel() for p in from_config(config).task.parameters()) <= most

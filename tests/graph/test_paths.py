@@ -17,7 +17,7 @@ from helpers.matrices import attention, generator, random_matrix, ring
 
 
 def hops_by_networkx(weights: Tensor, *, exact: bool = False) -> Tensor:
-    """Return the hops by networkx's Dijkstra; ``exact`` uses fractions and the fewest hops among equally cheap paths."""
+    """Return the hops by networkx; ``exact`` uses fractions and the fewest hops among equally cheap paths."""
     n = len(weights)
     graph = nx.DiGraph()
     graph.add_nodes_from(range(n))

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its own DevTools protocol: no driver to install."""
+"""A headless Chromium controlled through the DevTools protocol, which needs no driver."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-MIDDLE = """(() => {
+CENTER = """(() => {
   const element = document.querySelector(%s);
   element.scrollIntoView({block: "center"});
   const box = element.getBoundingClientRect();
@@ -22,7 +22,7 @@ MIDDLE = """(() => {
 
 
 class Tab:
-    """One open page."""
+    """An open page."""
 
     def __init__(self, socket: Any) -> None:
         self.socket = socket
@@ -30,24 +30,24 @@ class Tab:
         self.problems: list[str] = []
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send one command and return its answer; what the console says on the way is kept in ``problems``."""
+        """Send a command and return its result; console errors received meanwhile are added to ``problems``."""
         number = next(self.numbers)
         await self.socket.send_json({"id": number, "method": method, "params": params})
         while True:
             message = json.loads((await asyncio.wait_for(self.socket.receive(), 60)).data)
-            self._note(message)
+            self._record_problems(message)
             if message.get("id") == number:
                 assert "error" not in message, message
                 return message["result"]
 
     async def run(self, code: str) -> Any:
         """Return the value of a JavaScript expression."""
-        answer = await self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
+        result = await self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     async def open(self, address: str) -> None:
-        """Load a page and wait until it has drawn itself."""
+        """Load a page and wait until it is complete."""
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
         await self.call("Page.navigate", url=address)
@@ -58,20 +58,20 @@ class Tab:
         raise AssertionError(f"{address} did not load")
 
     async def click(self, selector: str) -> None:
-        """Press and release the mouse over the middle of an element."""
-        place = await self.run(MIDDLE % json.dumps(selector))
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
-            await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **pressed)
+        """Click the center of an element."""
+        x, y = await self.run(CENTER % json.dumps(selector))
+        for event in ("mouseMoved", "mousePressed", "mouseReleased"):
+            button = {} if event == "mouseMoved" else {"button": "left", "clickCount": 1}
+            await self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, **button)
 
     async def screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page."""
+        """Write a PNG of the whole page."""
         size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        answer = await self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(answer["data"]))
+        result = await self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(result["data"]))
 
-    def _note(self, message: dict[str, Any]) -> None:
+    def _record_problems(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
         if message.get("method") == "Runtime.exceptionThrown":
             self.problems.append(str(params["exceptionDetails"]))
@@ -82,7 +82,7 @@ class Tab:
         if message.get("method") == "Network.requestWillBeSent":
             address = params["request"]["url"]
             if not address.startswith(("file:", "data:", "about:")):
-                self.problems.append(f"asked the network for {address}")
+                self.problems.append(f"network request to {address}")
 
 
 @asynccontextmanager
@@ -95,12 +95,12 @@ async def browser(folder: Path, width: int = 1280, height: int = 900) -> AsyncIt
     flags += ["--remote-debugging-port=0", f"--user-data-dir={folder}", f"--window-size={width},{height}"]
     process = subprocess.Popen([CHROMIUM, *flags, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        note, deadline = folder / "DevToolsActivePort", time.monotonic() + 60
-        while not note.is_file() or len(note.read_text().split()) < 2:
-            assert process.poll() is None, "Chromium ended at once"
+        port_file, deadline = folder / "DevToolsActivePort", time.monotonic() + 60
+        while not port_file.is_file() or len(port_file.read_text().split()) < 2:
+            assert process.poll() is None, "Chromium exited at startup"
             assert time.monotonic() < deadline, "Chromium did not start"
             await asyncio.sleep(0.1)
-        port = note.read_text().split()[0]
+        port = port_file.read_text().split()[0]
         async with aiohttp.ClientSession() as session:
             tabs = await (await session.get(f"http://127.0.0.1:{port}/json/list")).json()
             address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")

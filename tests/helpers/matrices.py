@@ -50,7 +50,7 @@ def directed_ring(n: int, stay: float) -> Tensor:
 
 
 def two_clusters(size: int, leave: float) -> Tensor:
-    """Return two clusters, uniform inside, with probability ``leave`` to switch: second eigenvalue 1 - 2 leave, then 0."""
+    """Return two clusters, uniform inside, that switch with probability ``leave``: eigenvalues 1, 1 - 2 leave, 0."""
     inside = torch.full((size, size), (1 - leave) / size, dtype=torch.float64)
     across = torch.full((size, size), leave / size, dtype=torch.float64)
     return torch.cat([torch.cat([inside, across], dim=1), torch.cat([across, inside], dim=1)])

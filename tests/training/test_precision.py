@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fna_lightning.attention import Fractional, MultiheadAttention, OrthogonalProjection
 from fna_lightning.cli import main
-from fna_lightning.config.instantiate import build
+from fna_lightning.config.instantiate import from_config
 from fna_lightning.config.resolve import shipped_configs
 from fna_lightning.nn import linear_cross_entropy as linear_cross_entropy
 from fna_lightning.task import Task
@@ -59,7 +59,7 @@ def loss_and_gradient(task: Task, batch: object, dtype: torch.dtype | None) -> t
 
 
 def assert_close_to_float32(config: str, overrides: list[str]) -> None:
-    experiment = build(config, overrides)
+    experiment = from_config(config, overrides)
     experiment.data.prepare_data()
     experiment.data.setup("fit")
     batch = next(iter(experiment.data.train_dataloader()))
@@ -116,7 +116,7 @@ def test_it_trains_in_bf16_mixed(config) -> None:
 @pytest.mark.parametrize("config", ["digits_fna.yaml", "reviews_fna.yaml", "numbers_fna.yaml"])
 def test_it_trains_in_float16_with_a_scaled_loss(config, clip) -> None:
     """The 16-mixed of GPUs; on a CPU, Lightning uses it only if the plugin is passed explicitly."""
-    experiment = build(config, small(config))
+    experiment = from_config(config, small(config))
     norms_and_losses: list[tuple[float, float]] = []
 
     class Recorder(L.Callback):

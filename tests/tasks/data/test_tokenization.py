@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from fna_lightning.tasks.data.tokenization import PAD, SPECIAL_TOKENS, UNKNOWN, Tokenization, train_tokenizer
+from fna_lightning.nn.token_table import PAD
+from fna_lightning.tasks.data.tokenization import SPECIAL_TOKENS, UNKNOWN, Tokenization, train_tokenizer
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.text.reviews import ReviewData
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
-from fna_lightning.config.instantiate import build
+from fna_lightning.config.instantiate import from_config
 from fna_lightning.introspection.maps import attention_layers
 from fna_lightning.tasks import DigitsData
 from fna_lightning.training.run_folder import read_results
@@ -102,7 +102,7 @@ def test_orthogonal_projections_stay_orthogonal(tmp_path) -> None:
     orthogonal = "model.vit.encoder.projection=OrthogonalProjection"
     run = fit(tmp_path, "--trainer.max_epochs=3", "--data.batch_size=128", f"--{orthogonal}")
     layers = attention_layers(load_task(run / "checkpoints" / "last.ckpt"))
-    start = attention_layers(build("digits_fna.yaml", [orthogonal]).task)
+    start = attention_layers(from_config("digits_fna.yaml", [orthogonal]).task)
     assert len(layers) == 2
     for name, layer in layers.items():
         for which in ("query", "key"):
@@ -117,6 +117,6 @@ def test_best_checkpoint_contains_the_averaged_weights(tmp_path) -> None:
     run = fit(tmp_path, "--trainer.max_epochs=1", average, "--trainer.callbacks.decay=1.0")
     # With decay 1, the average stays at the weights after the first step, close to the initial weights.
     kept = load_task(run / "checkpoints" / "best.ckpt").vit.head.weight
-    moved = (kept - build("digits_fna.yaml").task.vit.head.weight).abs().max()
+    moved = (kept - from_config("digits_fna.yaml").task.vit.head.weight).abs().max()
     assert 0 < moved < 4e-3
     assert read_results(run)["fit"]["metrics"]["train/accuracy"] > 0.5 > read_results(run)["fit"]["best_value"]
