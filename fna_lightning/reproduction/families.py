@@ -25,7 +25,7 @@ def small_cells(
     """Return the cells of the paper's small IMDb model (one head, orthogonal projections), one per seed."""
     size = [("model.encoder.dim", str(dim))] * (dim != 8) + [("model.encoder.depth", str(depth))] * (depth != 1)
     overrides = (*size, (TIED, str(tied).lower()), *more)
-    return cells_of(f"imdb_small_{attention}", overrides, scale.small, seeds or scale.seeds)
+    return cells_of(f"imdb_small_{attention}", overrides, scale.settings("small"), seeds or scale.seeds)
 
 
 def tied_cells(scale: Scale) -> dict[str, list[Cell]]:
@@ -46,7 +46,7 @@ def first_tied_cells(scale: Scale) -> list[Cell]:
 def full_cells(scale: Scale, attention: str, *, orthogonal: bool = False, sphere: bool = False) -> list[Cell]:
     """Return the cells of the paper's six-layer IMDb model, one per seed."""
     name = f"imdb_sphere_{attention}" if sphere else f"imdb_{attention}"
-    fixed = scale.sphere if sphere else scale.full
+    fixed = scale.settings("sphere") if sphere else scale.settings("full")
     return cells_of(name, ORTHOGONAL if orthogonal else (), fixed, scale.seeds)
 
 

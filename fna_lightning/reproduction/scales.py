@@ -1,10 +1,29 @@
 """Scales of the reproduction: data sets, length of training and number of seeds."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 Settings = tuple[tuple[str, str], ...]
 
 QUIET: Settings = (("trainer.enable_progress_bar", "false"),)
+FAMILIES = ("small", "full", "sphere", "strong", "image", "translation")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Values that the sweeps of the reproduction try.
+
+    Attributes:
+        dims: widths of the IMDb grid.
+        depths: depths of the IMDb grid.
+        alphas: values of alpha in addition to 1.2 and 2.
+        kappas: values of kappa in addition to the paper's rule.
+    """
+
+    dims: tuple[int, ...]
+    depths: tuple[int, ...]
+    alphas: tuple[str, ...]
+    kappas: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -18,12 +37,10 @@ class Scale:
         full_training: whether models are trained as long as the paper's.
         seeds: number of seeds of every comparison.
         few_seeds: number of seeds of attribution, the scoreboard and the sweep over kappa.
-        dims, depths: widths and depths of the IMDb grid.
-        alphas: values of the sweep over alpha, in addition to 1.2 and 2.
-        kappas: values of the sweep over kappa, in addition to the paper's rule.
+        sweep: values of the sweeps.
         texts: number of texts over which graph measures are averaged.
         length: maximum number of tokens of these texts.
-        small, full, sphere, strong, image, translation: settings that override the configurations of each family.
+        overrides: settings that override the configurations of a family (see ``FAMILIES``).
     """
 
     name: str
@@ -32,30 +49,18 @@ class Scale:
     full_training: bool
     seeds: int
     few_seeds: int
-    dims: tuple[int, ...]
-    depths: tuple[int, ...]
-    alphas: tuple[str, ...]
-    kappas: tuple[str, ...]
+    sweep: Sweep
     texts: int
     length: int
-    small: Settings = QUIET
-    full: Settings = QUIET
-    sphere: Settings = QUIET
-    strong: Settings = QUIET
-    image: Settings = QUIET
-    translation: Settings = QUIET
+    overrides: Mapping[str, Settings] = field(default_factory=dict)
+
+    def settings(self, family: str) -> Settings:
+        """Return the settings that override the configurations of a family."""
+        return self.overrides.get(family, QUIET)
 
     def with_settings(self, more: Settings) -> "Scale":
         """Return the scale with further settings for every run, such as the devices of the trainer."""
-        return replace(
-            self,
-            small=(*self.small, *more),
-            full=(*self.full, *more),
-            sphere=(*self.sphere, *more),
-            strong=(*self.strong, *more),
-            image=(*self.image, *more),
-            translation=(*self.translation, *more),
-        )
+        return replace(self, overrides={family: (*self.settings(family), *more) for family in FAMILIES})
 
 
 def _reviews(train: int, longest: int, epochs: int, *more: tuple[str, str]) -> Settings:
@@ -80,18 +85,17 @@ SMOKE = Scale(
     full_training=False,
     seeds=1,
     few_seeds=1,
-    dims=(8,),
-    depths=(1,),
-    alphas=("1.6",),
-    kappas=("4",),
+    sweep=Sweep(dims=(8,), depths=(1,), alphas=("1.6",), kappas=("4",)),
     texts=32,
     length=60,
-    small=_reviews(4000, 60, 4, ("model.optimizer.init_args.lr", "1e-2")),
-    full=_reviews(96, 40, 1),
-    sphere=_reviews(96, 40, 1),
-    strong=_reviews(640, 60, 2, ("model.embedding.table.pairs", "1000")),
-    image=(("trainer.max_epochs", "3"), *QUIET),
-    translation=(("trainer.max_epochs", "1"), *QUIET),
+    overrides={
+        "small": _reviews(4000, 60, 4, ("model.optimizer.init_args.lr", "1e-2")),
+        "full": _reviews(96, 40, 1),
+        "sphere": _reviews(96, 40, 1),
+        "strong": _reviews(640, 60, 2, ("model.embedding.table.pairs", "1000")),
+        "image": (("trainer.max_epochs", "3"), *QUIET),
+        "translation": (("trainer.max_epochs", "1"), *QUIET),
+    },
 )
 
 SMALL = Scale(
@@ -103,14 +107,11 @@ SMALL = Scale(
     full_training=False,
     seeds=3,
     few_seeds=2,
-    dims=(8,),
-    depths=(1,),
-    alphas=("1", "1.6"),
-    kappas=("2",),
+    sweep=Sweep(dims=(8,), depths=(1,), alphas=("1", "1.6"), kappas=("2",)),
     texts=100,
     length=500,
     # The order matters: it determines the names of the run folders, which are shared with `sweep --set`.
-    small=(("trainer.max_epochs", "3"), ("model.lr_scheduler.init_args.milestones", "[2]"), *QUIET),
+    overrides={"small": (("trainer.max_epochs", "3"), ("model.lr_scheduler.init_args.milestones", "[2]"), *QUIET)},
 )
 
 PAPER = Scale(
@@ -120,10 +121,9 @@ PAPER = Scale(
     full_training=True,
     seeds=5,
     few_seeds=5,
-    dims=(8, 16, 32, 64),
-    depths=(1, 2),
-    alphas=("1", "1.4", "1.6", "1.8"),
-    kappas=("1", "2", "4", "16", "64"),
+    sweep=Sweep(
+        dims=(8, 16, 32, 64), depths=(1, 2), alphas=("1", "1.4", "1.6", "1.8"), kappas=("1", "2", "4", "16", "64")
+    ),
     texts=100,
     length=500,
 )

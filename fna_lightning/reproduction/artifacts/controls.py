@@ -31,7 +31,7 @@ def settings(scale: Scale) -> dict[str, tuple[str, list[Cell]]]:
     }
     for label, measure in GAUSSIANS.items():
         by_label[label] = ("gaussian", small_cells(scale, "la", ("model.attention.kappa", gaussian_kappa(measure))))
-    for kappa in ("vision", *scale.kappas):
+    for kappa in ("vision", *scale.sweep.kappas):
         kappa_cells = small_cells(scale, "fna", ("model.attention.kappa", kappa), seeds=scale.few_seeds)
         by_label[f"FNA, kappa = {'d_H = 8' if kappa == 'vision' else kappa}"] = ("fna", kappa_cells)
     return by_label

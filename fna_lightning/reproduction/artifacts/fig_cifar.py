@@ -18,10 +18,10 @@ def model_cells(scale: Scale, model: str) -> list[Cell]:
     """Return the cells of one model; the embedded digits have no LA configuration, so LA is FNA with alpha = 2."""
     name, settings = model.removeprefix("op-"), ORTHOGONAL if model.startswith("op-") else ()
     if not scale.embedded:
-        return cells_of(f"cifar10_{name}", settings, scale.image, scale.seeds)
+        return cells_of(f"cifar10_{name}", settings, scale.settings("image"), scale.seeds)
     if name == "la":
-        return cells_of("digits_fna", (*GAUSSIAN, *settings), scale.image, scale.seeds)
-    return cells_of(f"digits_{name}", settings, scale.image, scale.seeds)
+        return cells_of("digits_fna", (*GAUSSIAN, *settings), scale.settings("image"), scale.seeds)
+    return cells_of(f"digits_{name}", settings, scale.settings("image"), scale.seeds)
 
 
 def cells(scale: Scale) -> list[Cell]:

@@ -22,9 +22,9 @@ LABEL_SIDES = (("left", (4, 4)), ("right", (-4, 4)), ("right", (-4, -10)))
 
 def settings(scale: Scale, dim: int) -> dict[str, tuple[str, list[Cell]]]:
     """Return label -> (style, cells), ordered by alpha."""
-    more_alphas = {alpha: ("fna", (("model.attention.alpha", alpha),)) for alpha in scale.alphas}
+    more_alphas = {alpha: ("fna", (("model.attention.alpha", alpha),)) for alpha in scale.sweep.alphas}
     by_label = {}
-    for alpha in sorted({"1.2", "2", *scale.alphas}, key=float):
+    for alpha in sorted({"1.2", "2", *scale.sweep.alphas}, key=float):
         name, overrides = more_alphas.get(alpha, ("la" if alpha == "2" else "fna", ()))
         by_label[f"alpha = {alpha}"] = (name, small_cells(scale, name, *overrides, tied=True, dim=dim))
     by_label["DP"] = ("dp", small_cells(scale, "dp", tied=True, dim=dim))
@@ -34,7 +34,9 @@ def settings(scale: Scale, dim: int) -> dict[str, tuple[str, list[Cell]]]:
 
 def cells(scale: Scale) -> list[Cell]:
     """Return the cells of all settings and widths."""
-    return [cell for dim in scale.dims for _, setting_cells in settings(scale, dim).values() for cell in setting_cells]
+    return [
+        cell for dim in scale.sweep.dims for _, setting_cells in settings(scale, dim).values() for cell in setting_cells
+    ]
 
 
 def run(context: Context) -> Result:
@@ -45,7 +47,7 @@ def run(context: Context) -> Result:
     published = {"alpha = 1.2": gaps["fna"], "alpha = 2": gaps["la"], "DP": gaps["dp"]}
     result, lines = Result(), []
     figure, axes = panels(2, 4.6)
-    for dim in context.scale.dims:
+    for dim in context.scale.sweep.dims:
         for number, (label, (style, setting_cells)) in enumerate(settings(context.scale, dim).items()):
             paper = tuple(published[label]) if label in published and dim == 8 else None
             models = [model for cell in setting_cells if (model := context.load_model(cell)) is not None]

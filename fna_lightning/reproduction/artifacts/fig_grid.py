@@ -20,8 +20,8 @@ def cells(scale: Scale) -> list[Cell]:
     """Return the cells of every attention, width and depth."""
     return [
         cell
-        for depth in scale.depths
-        for dim in scale.dims
+        for depth in scale.sweep.depths
+        for dim in scale.sweep.dims
         for tied in (False, True)
         for name in ATTENTIONS
         for cell in setting(scale, name, tied, dim, depth)
@@ -65,9 +65,9 @@ def _rows(context: Context, tied: bool) -> dict[tuple[str, int, int], Row]:
     grid = paper_values()["grid"]
     published = grid["tied" if tied else "untied"]
     rows = {}
-    for depth in context.scale.depths:
+    for depth in context.scale.sweep.depths:
         for name in ATTENTIONS:
-            for dim in context.scale.dims:
+            for dim in context.scale.sweep.dims:
                 paper = published[name][grid["dims"].index(dim)] if depth == 1 and name in published else None
                 label = f"{ATTENTIONS[name].split()[0]}, {_title(tied)}, d = {dim}" + f", {depth} layers" * (depth > 1)
                 setting_cells = setting(context.scale, name, tied, dim, depth)
@@ -77,12 +77,12 @@ def _rows(context: Context, tied: bool) -> dict[tuple[str, int, int], Row]:
 
 def _draw(panel: Axes, scale: Scale, rows: dict[tuple[str, int, int], Row]) -> None:
     """Draw the rows of a single width side by side, or one curve over several widths."""
-    if len(scale.dims) == 1:
+    if len(scale.sweep.dims) == 1:
         draw_rows(panel, list(rows.values()), [name for name, _, _ in rows], "accuracy (%)")
         return
-    for depth in scale.depths:
+    for depth in scale.sweep.depths:
         for name in ATTENTIONS:
-            points = [(dim, row.ours) for dim in scale.dims if (row := rows[name, depth, dim]).ours is not None]
+            points = [(dim, row.ours) for dim in scale.sweep.dims if (row := rows[name, depth, dim]).ours is not None]
             if len(points) > 1:
                 widths, values = zip(*points, strict=True)
                 label = f"{name}, {depth} layer" + "s" * (depth > 1)

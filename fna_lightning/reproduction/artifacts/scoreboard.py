@@ -26,7 +26,7 @@ def boards(scale: Scale) -> list[str]:
 
 def board_cells(scale: Scale, family: str, name: str) -> list[Cell]:
     """Return the cells of one number."""
-    return cells_of(f"{family}_{name}", (), scale.strong, scale.few_seeds)
+    return cells_of(f"{family}_{name}", (), scale.settings("strong"), scale.few_seeds)
 
 
 def cells(scale: Scale) -> list[Cell]:

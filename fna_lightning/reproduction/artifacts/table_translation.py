@@ -25,7 +25,7 @@ ORTHOGONAL: Settings = tuple(
 def model_cells(scale: Scale, model: str) -> list[Cell]:
     """Return the cells of one line; the embedded number words have no LA configuration, so LA is FNA with alpha = 2."""
     name, settings = model.removeprefix("op-"), ORTHOGONAL if model.startswith("op-") else ()
-    fixed = (*scale.translation, *LEARNING_RATES)
+    fixed = (*scale.settings("translation"), *LEARNING_RATES)
     if not scale.embedded:
         rate = (("model.optimizer.init_args.lr", "2.2e-4"),) if settings else ()
         return cells_of(f"multi30k_{name}", (*rate, *settings), fixed, scale.seeds)
