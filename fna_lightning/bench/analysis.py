@@ -78,7 +78,7 @@ def measure(args: argparse.Namespace) -> int:
     sources = min(args.tokens, args.sources, 16 if args.quick else args.tokens)
     cases = dict(list(attentions(args.tokens, args.seed))[: 2 if args.quick else None])
     # numbers must not be cut off in a file or a narrow terminal
-    console = Console(width=max(Console().width, 120))
+    console = Console(width=max(Console().width, 136))
     rows: list[dict[str, Any]] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=2 * len(cases))
