@@ -13,7 +13,7 @@ DEMO = reviews_fna.yaml reviews_dp.yaml reviews_uniform.yaml
 
 help:
 	@echo "make demo   train FNA and two baselines on the embedded reviews (needs no data set)"
-	@echo "make check  lint, type-check and run the tests that are not marked e2e, for use while you work"
+	@echo "make check  lint, type-check and run the tests that are not marked e2e or data, for use while you work"
 	@echo "make test   lint, type-check and run all tests"
 	@echo "make lint   ruff: lint and formatting"
 	@echo "make types  mypy on the installed package"
@@ -30,7 +30,7 @@ demo: $(VENV)/installed
 	$(BIN)/fna-lightning sweep $(addprefix --config ,$(DEMO)) --out runs/demo
 
 check: lint types
-	$(BIN)/pytest -m "not e2e" --numprocesses auto --dist worksteal
+	$(BIN)/pytest -m "not e2e and not data" --numprocesses auto --dist worksteal
 
 test: lint types
 	$(BIN)/pytest --numprocesses auto --dist worksteal
@@ -43,7 +43,7 @@ lint: $(VENV)/installed
 types: $(VENV)/installed
 	rm -rf build/typed build/lib*
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/typed .
-	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p fna_lightning
+	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p fna_lightning
 
 # The variable turns off an advertisement that the theme prints in every build.
 docs: $(VENV)/installed

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from fna_lightning.cli import COMMANDS, main
-from fna_lightning.commands.bench import SUBJECTS
+from fna_lightning.commands.bench import BENCHMARKS
 from fna_lightning.config.registry import PACKAGES
 from fna_lightning.training.subcommands import SUBCOMMANDS
+
+pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -129,9 +131,11 @@ def test_every_option_of_a_command_is_documented(command: str) -> None:
 def test_every_option_of_a_benchmark_is_documented() -> None:
     bench = sections((REFERENCE / "commands.md").read_text(), "##")["bench"]
     page = sections(bench, "###")
-    assert set(page) == {f"bench {subject}" for subject in SUBJECTS}
-    for subject in SUBJECTS:
-        assert documented_options(page[f"bench {subject}"]) == parsed_options(SUBJECTS[subject].__name__), subject
+    assert set(page) == {f"bench {benchmark}" for benchmark in BENCHMARKS}
+    for benchmark in BENCHMARKS:
+        assert documented_options(page[f"bench {benchmark}"]) == parsed_options(BENCHMARKS[benchmark].__name__), (
+            benchmark
+        )
 
 
 def test_every_environment_variable_is_documented() -> None:

@@ -70,17 +70,17 @@ def problems(layer: str, path: Path) -> list[str]:
     """Return what is wrong with the imports of a module."""
     if layer not in LAYERS:
         return [f"{path} is in no layer: add its package to LAYERS, or move it into one"]
-    found = []
+    violations = []
     for name in sorted(imports(path)):
         first, _, rest = name.partition(".")
         target = rest.partition(".")[0]
         if first in ("lightning", "pytorch_lightning") and layer in LIBRARY:
-            found.append(f"{path} imports {name}, but {layer} works without Lightning")
+            violations.append(f"{path} imports {name}, but {layer} works without Lightning")
         if first == "fna_lightning" and target in LAYERS and LAYERS.index(target) < LAYERS.index(layer):
-            found.append(f"{path} imports {name}, but {target} is above {layer}")
+            violations.append(f"{path} imports {name}, but {target} is above {layer}")
         if first == "fna_lightning" and target and target not in LAYERS and name not in PUBLIC:
-            found.append(f"{path} imports {name}, which is in no layer")
-    return found
+            violations.append(f"{path} imports {name}, which is in no layer")
+    return violations
 
 
 # the command line imports one command, the artifacts one of their own modules, the allow list what it lists

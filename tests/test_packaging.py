@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.e2e
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -19,18 +21,21 @@ def setuptools_table() -> dict:
 
 def test_every_package_is_listed() -> None:
     setup = setuptools_table()
-    found = {
+    packages = {
         ".".join([name, *init.parent.relative_to(ROOT / folder).parts])
         for name, folder in setup["package-dir"].items()
         for init in (ROOT / folder).rglob("__init__.py")
     }
-    assert found == set(setup["packages"])
+    assert packages == set(setup["packages"])
 
 
 def test_constraints_pin_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
-    names = {re.split(r"[\[><=!~ ;]", one)[0].lower() for one in wanted} - {"fna-lightning"}
+    requirements = [
+        *project["dependencies"],
+        *(requirement for extra in project["optional-dependencies"].values() for requirement in extra),
+    ]
+    names = {re.split(r"[\[><=!~ ;]", requirement)[0].lower() for requirement in requirements} - {"fna-lightning"}
     lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line)
     assert names <= pins.keys()

@@ -13,6 +13,8 @@ from fna_lightning.cli import main
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 from fna_lightning.version import VERSION
 
+pytestmark = pytest.mark.e2e
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()

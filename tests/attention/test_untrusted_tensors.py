@@ -22,6 +22,8 @@ from fna_lightning.attention.kernels.cpu import library as cpu_library
 
 from helpers.attention_cases import NAMED_ATTENTIONS, refusal
 
+pytestmark = pytest.mark.e2e
+
 needs_kernel = pytest.mark.skipif(
     cpu_library.unavailable() is not None, reason=f"no C kernel here: {cpu_library.unavailable()}"
 )

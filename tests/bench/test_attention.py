@@ -19,6 +19,8 @@ from fna_lightning.bench.plot import slope
 from fna_lightning.bench.timing import take_turns
 from fna_lightning.commands import bench
 
+pytestmark = pytest.mark.e2e
+
 SMALL = [Shape("ViT", 1, 2, 20, 8), Shape("long", 1, 1, 64, 8), Shape("long", 1, 1, 128, 8, causal=True)]
 
 

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from fna_lightning.cli import main
+
+pytestmark = pytest.mark.e2e
 
 
 def test_fits_with_and_without_the_callback_are_measured(tmp_path: Path, capsys) -> None:

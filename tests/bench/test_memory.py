@@ -5,6 +5,8 @@ import pytest
 from fna_lightning import available_kernels
 from fna_lightning.bench.memory import STATUS, peak_growth
 
+pytestmark = pytest.mark.e2e
+
 # MB beyond inputs, output and gradients at 1 x 8 x 4096 x 32; one float32 matrix of weights would take 512
 LIMITS = {"FNA alpha=2, sdpa": 64, "FNA, chunked": 100, "FNA, cpu": 48, "FNA alpha=2, cpu": 48}
 

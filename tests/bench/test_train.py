@@ -9,6 +9,8 @@ from fna_lightning.bench import train as bench_train
 from fna_lightning.config.instantiate import from_config
 from fna_lightning.errors import UsageError
 
+pytestmark = pytest.mark.e2e
+
 SMALL = ["data.train_size=64", "data.longest=40", "data.batch_size=8"]
 
 

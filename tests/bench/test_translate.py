@@ -8,6 +8,8 @@ from fna_lightning.cli import main
 
 from helpers.tiny_translation import train_tiny_translation
 
+pytestmark = pytest.mark.e2e
+
 
 def test_cached_and_uncached_translations_are_compared(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("FNA_RUN_DIR", "")

@@ -23,6 +23,8 @@ from fna_lightning.nn import EncoderConfig
 from fna_lightning.tasks import ReviewData, TextClassification
 from fna_lightning.tasks.data.sequences import Sequences
 
+pytestmark = pytest.mark.e2e
+
 
 class FewReviews(ReviewData):
     """A few reviews with an optional validation split of given token ids."""

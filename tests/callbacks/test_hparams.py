@@ -9,6 +9,8 @@ from fna_lightning.callbacks.hparams import plain_settings
 
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 
 def test_nested_settings_are_flattened() -> None:
     attention = {"class_path": "fna_lightning.attention.Fractional", "init_args": {"alpha": 1.2, "kappa": "auto"}}

@@ -8,6 +8,8 @@ from fna_lightning.callbacks import Projector
 
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.mark.parametrize("config", ["reviews_fna.yaml", "reviews_dp.yaml"])
 def test_a_run_writes_its_token_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str) -> None:

@@ -7,6 +7,8 @@ import pytest
 from fna_lightning.cli import main
 from fna_lightning.config.resolve import resolve_config_arguments, shipped_configs
 
+pytestmark = pytest.mark.e2e
+
 FIT = ["fit", "--config", "reviews_fna.yaml"]
 
 

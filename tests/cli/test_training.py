@@ -15,6 +15,8 @@ import yaml
 from fna_lightning.cli import main
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
+pytestmark = pytest.mark.e2e
+
 SMALL = ["--data.train_size=64", "--data.eval_size=40", "--data.longest=60", "--trainer.max_epochs=1"]
 
 

@@ -18,6 +18,8 @@ from fna_lightning.introspection.ablation import ablated
 from helpers.browser import CHROMIUM, browser
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 TEXT = "the plot was gripping and the music was not what i call tinny"
 HOSTILE = "the plot </script><script>alert(1)</script> <img src=x onerror=alert(2)> {{data}} was gripping"
 

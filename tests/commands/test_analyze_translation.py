@@ -13,6 +13,8 @@ from fna_lightning.graph import measure
 
 from helpers.tiny_translation import train_tiny_translation
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:

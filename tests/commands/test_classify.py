@@ -18,6 +18,8 @@ from fna_lightning.tasks.text.data import pad
 from helpers.imdb_folder import BAD, GOOD, imdb_folder
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:

@@ -16,6 +16,8 @@ from fna_lightning.config.resolve import deviations
 from helpers.interrupted import COMMON, TASKS, fit
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 hub = pytest.importorskip("fna_lightning.integrations.hub", reason="needs the extra `export`")
 LENGTHS = (1, 17, 512)
 

@@ -18,6 +18,8 @@ from fna_lightning.reproduction.scales import SCALES, SMOKE
 
 from helpers.browser import CHROMIUM, browser
 
+pytestmark = pytest.mark.e2e
+
 HOSTILE = "<script>alert(1)</script> | `x` {{y}} <img src=x onerror=alert(2)>"
 
 

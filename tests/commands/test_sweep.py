@@ -10,6 +10,8 @@ import pytest
 from fna_lightning.cli import main
 from fna_lightning.experiments.grid import Cell, grid_cells, parse_axis, parse_shard
 
+pytestmark = pytest.mark.e2e
+
 TINY = [
     *("--set", "data.train_size=32", "--set", "data.eval_size=20", "--set", "data.longest=40"),
     *("--set", "trainer.max_epochs=1"),

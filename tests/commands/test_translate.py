@@ -16,6 +16,8 @@ from fna_lightning.tasks.translation.translator import Translator
 from helpers.tiny_runs import train_tiny
 from helpers.tiny_translation import train_tiny_translation
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:

@@ -9,7 +9,7 @@ from fna_lightning.cli import main
 from fna_lightning.config.instantiate import from_config
 from fna_lightning.config.resolve import deviations, shipped_configs
 
-pytestmark = pytest.mark.usefixtures("shipped_environment")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("shipped_environment")]
 
 CONFIGS = shipped_configs()
 ALL, NO_LA = {"fna", "la", "dp", "uniform"}, {"fna", "dp", "uniform"}

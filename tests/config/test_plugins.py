@@ -13,6 +13,8 @@ import pytest
 from fna_lightning.config.plugins import GROUP, _load, origin
 from fna_lightning.task import Task
 
+pytestmark = pytest.mark.e2e
+
 ROOT = Path(__file__).parents[2]
 
 

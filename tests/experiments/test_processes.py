@@ -16,6 +16,8 @@ from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 from helpers.interrupted import COMMON, TASKS
 from helpers.jobs import job
 
+pytestmark = pytest.mark.e2e
+
 CLI = [sys.executable, "-m", "fna_lightning.cli"]
 SETTINGS = [word.removeprefix("--") for word in [*TASKS["text"][2:], *COMMON, "--trainer.max_epochs=9999"]]
 SWEEP = [

@@ -81,7 +81,7 @@ def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "give a folder that model.save_pretrained and tokenizer.save_pretrained wrote" in error
     folder = save(hf.enable(tiny("bert"), 1.2, 1.5), tmp_path / "bert")
     assert main(["analyze", folder]) == 2
-    assert "give texts by --text" in capsys.readouterr().err
+    assert "pass texts by --text" in capsys.readouterr().err
 
 
 class BertTask(Task):

@@ -35,6 +35,8 @@ from fna_lightning.tasks.text.predict import classify
 from fna_lightning.tasks.text.source import TextSource
 from fna_lightning.tasks.translation.parallel_source import ParallelSource
 
+pytestmark = pytest.mark.e2e
+
 # builds a cache of two megabytes on a disk of one megabyte
 FULL_DISK = """
 import subprocess, sys

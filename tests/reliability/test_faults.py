@@ -22,6 +22,8 @@ from fna_lightning.utils.files import atomic_write
 
 from helpers.interrupted import COMMON, TASKS, fit, interrupt
 
+pytestmark = pytest.mark.e2e
+
 RUN = [*TASKS["text"], *COMMON]
 
 

@@ -27,6 +27,8 @@ from fna_lightning.tasks.text.source import TextSource
 from helpers.fuzz_examples import examples
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 SOME = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(15))
 FEW = settings(SOME, max_examples=examples(8))
 

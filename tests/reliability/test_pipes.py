@@ -15,6 +15,8 @@ from fna_lightning.utils.output import READER_GONE, reader_is_gone
 from helpers.tiny_runs import train_tiny
 from helpers.tiny_translation import train_tiny_translation
 
+pytestmark = pytest.mark.e2e
+
 
 def read_one_byte(arguments: list[str], stdin: Path) -> tuple[int, bytes, str]:
     """Run a command with a pipe that is closed after one byte; return exit code, byte and standard error."""

@@ -19,6 +19,8 @@ from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE
 
+pytestmark = pytest.mark.e2e
+
 # the embedded data of every task; the processes get different numbers of examples of the last batch
 TASKS = {
     "text": [
@@ -150,8 +152,8 @@ def test_resuming_with_another_number_of_processes(tmp_path: Path, monkeypatch: 
     stopped = 128 + signal.SIGTERM
     # Stopped in the third batch, while gradients are accumulated, then in a validation; then trained to the end.
     assert run_ranks(2, parts, "training_step", 3, ["fit", *settings, *two]) == [stopped, stopped]
-    one = ["--data.batch_size=12", "--trainer.devices=1", "--trainer.strategy=auto"]
-    assert run_ranks(1, parts, "validation_step", 1, ["resume", str(parts), *one]) == [stopped]
+    single = ["--data.batch_size=12", "--trainer.devices=1", "--trainer.strategy=auto"]
+    assert run_ranks(1, parts, "validation_step", 1, ["resume", str(parts), *single]) == [stopped]
     assert run_ranks(2, parts, "training_step", 0, ["resume", str(parts), *two]) == [0, 0]
     np.testing.assert_allclose(losses(parts), losses(whole), rtol=0, atol=1e-5)
     expected, measured = (json.loads((folder / "results.json").read_text())["fit"] for folder in (whole, parts))

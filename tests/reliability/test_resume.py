@@ -17,6 +17,8 @@ from fna_lightning.training.cli import unsaved_settings
 
 from helpers.interrupted import COMMON, TASKS, PowerCutError, assert_same_run, checkpoint, fit, interrupt, results
 
+pytestmark = pytest.mark.e2e
+
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 # Each process in turn is stopped at a call of a hook, by a signal or, for None, by a power cut. An epoch has about ten

@@ -19,6 +19,8 @@ from fna_lightning.training.cli import refuse_unpickling
 
 from helpers.tiny_runs import train_tiny
 
+pytestmark = pytest.mark.e2e
+
 
 class Malicious:
     """Creates the file ``trap`` when it is unpickled."""

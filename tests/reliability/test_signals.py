@@ -26,6 +26,8 @@ from fna_lightning.training.run_folder import RUN_DIR_VARIABLE, read_results
 from helpers.forked import HUNG, ended, start, wait_for
 from helpers.interrupted import COMMON, TASKS
 
+pytestmark = pytest.mark.e2e
+
 RUN = [*TASKS["text"], *COMMON]
 INT, TERM = signal.SIGINT, signal.SIGTERM
 # maximum number of seconds from the second signal to the end
@@ -68,7 +70,7 @@ def fit(folder: Path, prepare: Callable[[], None], arguments: list[str] = RUN) -
     return main(["fit", *arguments])
 
 
-PLACES = {"setup": (SplitData, "setup", 1), "training": (Task, "training_step", 15), "end": (RunSummary, "_close", 1)}
+PLACES = {"setup": (SplitData, "setup", 1), "training": (Task, "training_step", 15), "end": (RunSummary, "_report", 1)}
 
 
 @pytest.mark.parametrize("number", [INT, TERM], ids=["SIGINT", "SIGTERM"])

@@ -21,6 +21,8 @@ from helpers.interrupted import COMMON, TASKS, fit
 from helpers.tiny_runs import train_tiny
 from helpers.tiny_translation import train_tiny_translation
 
+pytestmark = pytest.mark.e2e
+
 SYSTEM = {"class_path": "os.system", "init_args": {"command": "touch PWNED"}}
 # each creates the file PWNED when it is called
 PAYLOADS = {

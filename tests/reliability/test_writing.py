@@ -20,6 +20,8 @@ from fna_lightning.training.csv_logger import MetricsCSVLogger
 from fna_lightning.utils import files
 from fna_lightning.utils.files import atomic_write, remove_leftovers, write_text
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:

@@ -113,8 +113,8 @@ POINTS: dict[str, Callable[[Callable[[], None]], None]] = {
     "checkpoint write": lambda reached: _while_writing(AtomicCheckpointIO, "save_checkpoint", reached),
     # after it, metrics.csv has rows that belong to no checkpoint
     "metrics write": lambda reached: _after(MetricsCSVLogger, "save", reached, lambda metrics: bool(metrics._new)),
-    "training end": lambda reached: _before(RunSummary, "_close", reached),
-    "results write": lambda reached: _while_writing(RunSummary, "_close", reached),
+    "training end": lambda reached: _before(RunSummary, "_report", reached),
+    "results write": lambda reached: _while_writing(RunSummary, "_report", reached),
     "cache": lambda reached: _before(cache, "file_digest", reached),
 }
 

@@ -19,7 +19,7 @@ from fna_lightning.task import Task
 
 from helpers.tiny_translation import train_tiny_translation
 
-pytestmark = pytest.mark.usefixtures("shipped_environment")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("shipped_environment")]
 
 CONFIGS = list(shipped_configs())
 # one configuration per family

@@ -18,6 +18,8 @@ from fna_lightning.training.run_lock import hold_run, release_runs, require_free
 from helpers.forked import ended, start, wait_for
 from helpers.interrupted import COMMON, TASKS, assert_same_run, fit
 
+pytestmark = pytest.mark.e2e
+
 RUN = [*TASKS["text"], *COMMON, "--trainer.max_epochs=2"]
 
 

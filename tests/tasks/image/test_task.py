@@ -17,6 +17,8 @@ from fna_lightning.training.run_folder import read_results
 
 from helpers.cifar_folder import png
 
+pytestmark = pytest.mark.e2e
+
 
 def fit(folder: Path, *more: str) -> Path:
     """Train on the digits and return the run folder."""

@@ -162,6 +162,7 @@ def test_the_data_variable_names_the_parent_folder(tmp_path, monkeypatch) -> Non
     assert ImdbData().source.path == str(tmp_path / "imdb")
 
 
+@pytest.mark.e2e
 def test_the_error_without_network_and_folder_names_both_solutions(tmp_path) -> None:
     script = (
         "import socket\n"

@@ -11,6 +11,8 @@ from fna_lightning.nn import EncoderConfig
 from fna_lightning.tasks import ReviewData, TextClassification
 from fna_lightning.tasks.text.data import TextBatch
 
+pytestmark = pytest.mark.e2e
+
 
 def task(**options: object) -> TextClassification:
     torch.manual_seed(0)

@@ -27,6 +27,8 @@ from fna_lightning.tasks.translation.scores import Scored, score
 
 from helpers.tiny_translation import train_tiny_translation
 
+pytestmark = pytest.mark.e2e
+
 
 def small(**more: object) -> Translation:
     torch.manual_seed(0)
