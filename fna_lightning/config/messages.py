@@ -6,6 +6,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
+from typing import get_type_hints
 
 from fna_lightning.config.registry import builtin_names
 from fna_lightning.errors import one_line
@@ -86,6 +87,13 @@ def _raised_by_data_loader(error: BaseException) -> bool:
     return any("torch/utils/data" in Path(frame.f_code.co_filename).as_posix() for frame, _ in frames)
 
 
+# the three ways in which jsonargparse reports an option that does not exist
+REJECTED_OPTION = (
+    r"[Oo]ption '(?P<path>[\w.]+)' is not accepted"
+    r"|(?:Group '(?P<group>[\w.]+)' )?does not accept option '(?P<key>[\w.]+)'"
+)
+
+
 def parser_message(report: str) -> str:
     """Return the innermost error of a jsonargparse report on one line: where it is, and what is accepted instead."""
     if report.startswith("Problems parsing config"):
@@ -100,7 +108,8 @@ def parser_message(report: str) -> str:
         elif match := re.match(r"Problem with given class_path '(.+?)':?\s*(.*)", text):
             class_path, text = match[1], match[2]
         if text and not text.startswith(_NOISE):
-            problem = text
+            # an option of a nested dataclass is reported without its group
+            problem = re.sub(r"^unrecognized arguments: --([\w.]+)(=.*)?$", r"Option '\1' is not accepted", text)
             break
     if problem is None:
         return " ".join(report.split())
@@ -111,12 +120,15 @@ def parser_message(report: str) -> str:
 
 def _suggestion(problem: str, class_path: str | None) -> str:
     """Return what is accepted instead, to be appended to the message; empty if that is not known."""
-    if match := re.search(r"[Oo]ption '([\w.]+)' is not accepted|does not accept option '([\w.]+)'", problem):
-        key = match[1] or match[2]
-        if class_path is None and (key.startswith("trainer.") or problem.startswith("Group 'trainer'")):
-            class_path, key = "lightning.pytorch.Trainer", key.removeprefix("trainer.")
+    if match := re.search(REJECTED_OPTION, problem):
+        path = ".".join(filter(None, [match["group"], match["path"] or match["key"]]))
+        group, _, key = path.rpartition(".")
+        if class_path is None and group == "trainer":
+            class_path, group = "lightning.pytorch.Trainer", ""
         accepted = (
-            _parameters(class_path) if class_path else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
+            _parameters(class_path, group)
+            if class_path
+            else ["seed_everything", "trainer", "model", "data", "ckpt_path"]
         )
         if not accepted:
             return ""
@@ -132,10 +144,19 @@ def _suggestion(problem: str, class_path: str | None) -> str:
     return ""
 
 
-def _parameters(class_path: str) -> list[str]:
-    """Return the parameters of a class that is imported already; it imports nothing, as a report may quote any name."""
+def _parameters(class_path: str, group: str) -> list[str]:
+    """Return the parameters of an imported class, or of the dataclass that is its parameter ``group``.
+
+    Nothing is imported, because a report may quote any name.
+
+    Args:
+        class_path: dotted path of the class.
+        group: dotted path of parameters whose types are dataclasses, e.g. "vit.encoder"; empty for the class itself.
+    """
     module, _, name = class_path.rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
+    for part in filter(None, group.split(".")):
+        cls = get_type_hints(cls.__init__).get(part) if inspect.isclass(cls) else None
     if not inspect.isclass(cls):
         return []
     return [parameter for parameter in inspect.signature(cls).parameters if parameter not in ("args", "kwargs")]

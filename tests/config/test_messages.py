@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader
 
 from fna_lightning.attention import Attention
 from fna_lightning.config.messages import _NOISE, DEAD_LOADER, EXPLANATIONS, explain, parser_message
+from fna_lightning.config.registry import register_builtins
 from fna_lightning.errors import one_line
+from fna_lightning.task import Task
 
 
 def error_of(call: Callable[[], Any]) -> Exception:
@@ -33,6 +35,7 @@ def report(*arguments: str) -> str:
     parser.add_argument("--config", action="config")
     parser.add_argument("--optional", type=Attention | None)
     parser.add_subclass_arguments(Attention, "attention", required=False)
+    parser.add_argument("--model", type=Task | None)
     parser.add_class_arguments(L.Trainer, "trainer")
     return str(error_of(lambda: parser.parse_args(list(arguments))))
 
@@ -67,6 +70,29 @@ def test_wrong_values(arguments: list[str], message: str) -> None:
 def test_an_unknown_option_of_a_class() -> None:
     message = parser_message(report(f"--optional={FRACTIONAL}"))
     assert message.startswith("optional: Option 'alhpa' is not accepted; did you mean 'alpha'? It takes alpha, kappa")
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "message"),
+    [
+        ("TextClassification", "encoder.hidden", "it takes dim, num_heads, ffn_dim, "),
+        ("TextClassification", "encoder.depht", "did you mean 'depth'? It takes dim, "),
+        ("ImageClassification", "vit.encoder.depht", "did you mean 'depth'? It takes dim, "),
+    ],
+)
+def test_an_unknown_option_of_a_dataclass(task: str, option: str, message: str, tmp_path: Path) -> None:
+    register_builtins()
+    line = parser_message(report(f"--model={task}", f"--model.{option}=3"))
+    assert line.startswith(f"model: Option '{option}' is not accepted; {message}")
+    *groups, key = option.split(".")
+    path = tmp_path / "wrong.yaml"
+    settings = f"{key}: 3"
+    for group in reversed(groups):
+        settings = f"{group}: {{{settings}}}"
+    path.write_text(f"model: {{class_path: {task}, init_args: {{{settings}}}}}")
+    line = parser_message(report(f"--config={path}"))
+    assert line.startswith("model: ")
+    assert f"{key}'; {message}" in line
 
 
 @pytest.mark.parametrize(
