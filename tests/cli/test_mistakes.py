@@ -49,7 +49,7 @@ def error_line(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
         (["--model.encoder.num_heads=5"], "dim (64) must be a multiple of num_heads (5)"),
         (["--data.batch_size=0"], "batch_size must be at least 1, got 0"),
         (["--model.attention=Fractoinal"], "did you mean 'Fractional'?"),
-        (["--trainer.max_epohcs=3"], "--trainer.max_epohcs=3"),
+        (["--trainer.max_epohcs=3"], "Option 'trainer.max_epohcs' is not accepted; did you mean 'max_epochs'?"),
     ],
     ids=str,
 )
