@@ -112,7 +112,7 @@ POINTS: dict[str, Callable[[Callable[[], None]], None]] = {
     ),
     "checkpoint write": lambda reached: _while_writing(AtomicCheckpointIO, "save_checkpoint", reached),
     # after it, metrics.csv has rows that belong to no checkpoint
-    "metrics write": lambda reached: _after(MetricsCSVLogger, "save", reached, lambda metrics: bool(metrics._new)),
+    "metrics write": lambda reached: _after(MetricsCSVLogger, "save", reached, lambda metrics: bool(metrics._unsaved)),
     "training end": lambda reached: _before(RunSummary, "_report", reached),
     "results write": lambda reached: _while_writing(RunSummary, "_report", reached),
     "cache": lambda reached: _before(cache, "file_digest", reached),
