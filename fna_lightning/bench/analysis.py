@@ -7,8 +7,6 @@ medians.
 import argparse
 import json
 import math
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -27,8 +24,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from fna_lightning.attention import attention_weights
+from fna_lightning.bench.timing import machine
 from fna_lightning.graph import path_lengths, spectral_gap
-from fna_lightning.version import VERSION
 
 HEAD_DIM = 64
 GAP_AGREEMENT = 1e-6
@@ -90,10 +87,10 @@ def measure(args: argparse.Namespace) -> int:
             progress.update(task, description=f"hops, {row['attention']}")
             row |= measure_hops(weights, repeats, sources)
             progress.advance(task)
-    machine = describe()
-    show(console, rows, machine, args.tokens, sources)
+    about = machine("numpy", "scipy")
+    show(console, rows, about, args.tokens, sources)
     if args.json:
-        args.json.write_text(json.dumps({"machine": machine, "tokens": args.tokens, "rows": rows}, indent=2) + "\n")
+        args.json.write_text(json.dumps({"machine": about, "tokens": args.tokens, "rows": rows}, indent=2) + "\n")
     return 0 if all(row["gap_agrees"] and row["hops_agree"] for row in rows) else 1
 
 
@@ -201,25 +198,9 @@ def alternate(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str,
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def describe() -> dict[str, Any]:
-    """Return the hardware and the versions that the times depend on."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    versions = {
-        "fna_lightning": VERSION,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-    }
-    return {"cpu": model, "cores": os.cpu_count(), "threads": torch.get_num_threads(), **versions}
-
-
-def show(console: Console, rows: list[dict[str, Any]], machine: dict[str, Any], tokens: int, sources: int) -> None:
+def show(console: Console, rows: list[dict[str, Any]], about: dict[str, str | int], tokens: int, sources: int) -> None:
     """Print the two tables; where results disagree, DISAGREES replaces the times."""
-    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"second eigenvalue of one {tokens}-token matrix of float32 weights, median ms and speedups")
     speedups = [f"over {label}" for label in EIGENVALUE_BASELINES.values()]
     gaps = table("attention", "|lambda_2|", "error", "spectral_gap", "eig", *speedups)

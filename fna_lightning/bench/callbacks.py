@@ -122,7 +122,7 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
     """Return the measurements as plain values."""
     import torch
 
-    from fna_lightning.version import VERSION
+    from fna_lightning.utils.versions import package_versions
 
     pairs = list(zip(fits[True], fits[False], strict=True))
     ratios = [watched["wall_seconds"] / plain["wall_seconds"] for watched, plain in pairs]
@@ -153,5 +153,5 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
         "fits": {"with": fits[True], "without": fits[False]},
         "threads": torch.get_num_threads(),
         "machine": platform.processor() or platform.machine(),
-        "versions": {"fna_lightning": VERSION, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": package_versions(),
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fna_lightning.training.malloc import keep_freed_memory
-from fna_lightning.version import VERSION
+from fna_lightning.utils.versions import package_versions
 
 
 def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, rounds: int) -> dict[str, float]:
@@ -43,17 +43,15 @@ def prepare_fits(threads: int | None) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def machine() -> dict[str, str | int]:
-    """Return what the numbers depend on: processor, threads, load and versions."""
+def machine(*packages: str) -> dict[str, str | int]:
+    """Return what the numbers depend on: processor, threads, load and versions, also those of ``packages``."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
         "load before": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
         "system": platform.platform(terse=True),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "fna-lightning": VERSION,
+        **package_versions(*packages),
     }
 
 

@@ -141,11 +141,10 @@ def summary(
     configs: list[TimedConfig], blocks: dict[str, list[dict[str, float]]], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the measurements as plain values: seconds by configuration, and ratios of the first to the others."""
-    import lightning as L
     import torch
 
     from fna_lightning.attention.kernels import chosen_kernels
-    from fna_lightning.version import VERSION
+    from fna_lightning.utils.versions import package_versions
 
     first, *others = configs
     seconds = {name: [block["step"] for block in measured] for name, measured in blocks.items()}
@@ -166,12 +165,7 @@ def summary(
         "kernels": chosen_kernels(),
         "threads": torch.get_num_threads(),
         "machine": platform.processor() or platform.machine(),
-        "versions": {
-            "fna_lightning": VERSION,
-            "lightning": L.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": package_versions(),
     }
 
 
