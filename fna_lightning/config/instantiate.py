@@ -6,13 +6,14 @@ from typing import Any, TypeVar
 
 import lightning as L
 import yaml
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
+from fna_lightning.config.construction import ConstructorFailures
 from fna_lightning.config.messages import parser_message
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.config.run_config import as_text, checked_config, is_run_config
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, one_line
 from fna_lightning.task import Task
 from fna_lightning.utils.limits import limit_jsonargparse
 
@@ -59,7 +60,13 @@ def from_config(config: str, overrides: list[str] | None = None) -> Experiment:
     seed = parsed.seed_everything
     if seed is not False:
         L.seed_everything(0 if seed is True else seed, verbose=False)
-    built = parser.instantiate_classes(parsed)
+    failures = ConstructorFailures()
+    failures.watch(parser)
+    try:
+        built = parser.instantiate_classes(parsed)
+    except Exception as error:
+        named = failures.named(error, parsed)
+        raise type(named)(f"{config}: {one_line(named)}") from error
     settings = yaml.safe_load(parser.dump(parsed))
     return Experiment(built.model, built.data, settings["data"], settings["trainer"])
 
@@ -83,9 +90,15 @@ def instantiate(base: type[Instance], settings: dict[str, Any], section: str, so
     limit_jsonargparse()
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(base, section)
+    failures = ConstructorFailures()
+    failures.watch(parser)
+    parsed = Namespace()
     try:
-        instance = parser.instantiate_classes(parser.parse_object({section: settings}))[section]
+        parsed = parser.parse_object({section: settings})
+        instance = parser.instantiate_classes(parsed)[section]
     except Exception as error:
-        raise UsageError(f"{source}: the {section} cannot be built: {parser_message(str(error))}") from error
+        named = failures.named(error, parsed)
+        problem = parser_message(str(error)) if named is error else one_line(named)
+        raise UsageError(f"{source}: the {section} cannot be built: {problem}") from error
     assert isinstance(instance, base)
     return instance

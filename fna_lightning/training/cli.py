@@ -3,7 +3,8 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lightning.pytorch.strategies import Strategy
 from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.checkpoints.load import read_checkpoint
 from fna_lightning.checkpoints.resume import ResumePoint, changes, settings
+from fna_lightning.config.construction import build
 from fna_lightning.config.instantiate import DATA_FACTS
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.run_config import TRUST_HELP
@@ -140,7 +142,7 @@ class TrainingCLI(LightningCLI):
         # Lightning's own method warns whenever arguments are passed in, as they always are here
         self.config = parser.parse_args(args)
 
-    # _parse_ckpt_path and _run_subcommand are private hooks of LightningCLI that subclasses override (Lightning 2.6).
+    # _parse_ckpt_path, _add_instantiators and _run_subcommand are private hooks of LightningCLI that subclasses override (Lightning 2.6).
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built; unlike Lightning's method, take no settings from it."""
         path = self.config[self.config.subcommand].get("ckpt_path")
@@ -151,8 +153,14 @@ class TrainingCLI(LightningCLI):
         for fact in DATA_FACTS:
             parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
 
+    def _add_instantiators(self) -> None:
+        super()._add_instantiators()
+        # after those of Lightning, because the first one that matches a class builds it
+        self.parser.add_instantiator(build, object)
+
     def instantiate_classes(self) -> None:
-        super().instantiate_classes()
+        with self._naming_the_setting():
+            super().instantiate_classes()
         if isinstance(self.model, Task):
             self.model.model_config = self._model_config()
         if self.datamodule is not None:
@@ -205,11 +213,24 @@ class TrainingCLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Run the subcommand; if a signal stops it, end the processes that it launched."""
         try:
-            super()._run_subcommand(subcommand)
+            # optimizers and schedules are built when the training starts
+            with self._naming_the_setting():
+                super()._run_subcommand(subcommand)
         except BaseException:
             if SIGNAL_STATE.number:
                 end_ranks(getattr(self.trainer.strategy.launcher, "procs", []), ask=not SIGNAL_STATE.deferred)
             raise
+
+    @contextmanager
+    def _naming_the_setting(self) -> Iterator[None]:
+        """Context manager in which the error of a constructor names the setting of its object."""
+        try:
+            yield
+        except Exception as error:
+            named = self.parser.failures.named(error, self.config[self.subcommand])
+            if named is error:
+                raise
+            raise named from error
 
     def before_fit(self) -> None:
         """Set the checkpoint to resume from; as a setting in config.yaml it would apply to later runs, too."""

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from jsonargparse import DefaultHelpFormatter, Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
+from fna_lightning.config.construction import ConstructorFailures
 from fna_lightning.config.messages import parser_message
 from fna_lightning.config.run_config import TRUST, as_text, checked_config, is_run_config
 from fna_lightning.errors import UsageError
@@ -16,7 +17,18 @@ log = logging.getLogger(__name__)
 
 
 class OneLineParser(LightningArgumentParser):
-    """Reports an error on one line instead of printing the usage of a hundred options."""
+    """Reports an error on one line instead of printing the usage of a hundred options.
+
+    Options cannot be abbreviated. ``failures`` records which constructor fails when the parser builds objects.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "allow_abbrev": False})
+        self.failures = ConstructorFailures()
+
+    def add_instantiator(self, instantiator: Any, class_type: Any, *args: Any, **kwargs: Any) -> None:
+        """Add an instantiator, whose failures are recorded."""
+        super().add_instantiator(self.failures.recorded(instantiator), class_type, *args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:
