@@ -9,7 +9,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from fna_lightning.config.construction import ConstructorFailures
-from fna_lightning.config.messages import parser_message
+from fna_lightning.config.parser_report import parser_message
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.config.run_config import as_text, checked_config, is_run_config
@@ -66,6 +66,8 @@ def from_config(config: str, overrides: list[str] | None = None) -> Experiment:
         built = parser.instantiate_classes(parsed)
     except Exception as error:
         named = failures.named(error, parsed)
+        if named is error:
+            raise
         raise type(named)(f"{config}: {one_line(named)}") from error
     settings = yaml.safe_load(parser.dump(parsed))
     return Experiment(built.model, built.data, settings["data"], settings["trainer"])

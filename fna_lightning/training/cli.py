@@ -30,6 +30,7 @@ from fna_lightning.task import Task
 from fna_lightning.training.csv_logger import MetricsCSVLogger
 from fna_lightning.training.dataloading import RunData
 from fna_lightning.training.fsdp import FullySharded
+from fna_lightning.training.overrides import parse_command_line
 from fna_lightning.training.parser import HelpFormatter, OneLineParser, TrustingParser
 from fna_lightning.training.process_tree import end_ranks
 from fna_lightning.training.run_folder import lock_run_folder, new_run_folder, run_folder_of
@@ -140,7 +141,8 @@ class TrainingCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         # Lightning's own method warns whenever arguments are passed in, as they always are here
-        self.config = parser.parse_args(args)
+        assert isinstance(parser, OneLineParser)
+        self.config = parse_command_line(parser, args)
 
     # _parse_ckpt_path, _add_instantiators and _run_subcommand are private hooks of LightningCLI that subclasses override (Lightning 2.6).
     def _parse_ckpt_path(self) -> None:

@@ -9,11 +9,23 @@ from jsonargparse import DefaultHelpFormatter, Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
 from fna_lightning.config.construction import ConstructorFailures
-from fna_lightning.config.messages import parser_message
+from fna_lightning.config.parser_report import parser_message
 from fna_lightning.config.run_config import TRUST, as_text, checked_config, is_run_config
 from fna_lightning.errors import UsageError
 
 log = logging.getLogger(__name__)
+
+
+class ParserError(UsageError):
+    """A wrong command line or configuration.
+
+    Args:
+        report: message of jsonargparse.
+    """
+
+    def __init__(self, report: str) -> None:
+        super().__init__(parser_message(report))
+        self.report = report
 
 
 class OneLineParser(LightningArgumentParser):
@@ -34,7 +46,7 @@ class OneLineParser(LightningArgumentParser):
         if not self.exit_on_error:
             # this is a nested parser; its report becomes part of the report of the outer one
             super().error(message, ex)
-        raise UsageError(parser_message(message)) from ex
+        raise ParserError(message) from ex
 
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
         """Parse a configuration file; the config.yaml of a run may only name allowed classes."""
@@ -51,7 +63,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
 class TrustingParser(OneLineParser):
     """Parses the config.yaml of a run like any other configuration, with a warning."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reported: set[str] = set()
+
     def parse_path(self, path: Any, *args: Any, **kwargs: Any) -> Namespace:
-        if is_run_config(path):
+        # a command line with short flags is parsed twice
+        if is_run_config(path) and str(path) not in self.reported:
+            self.reported.add(str(path))
             log.warning("%s: %s may run any code it names", TRUST, path)
         return LightningArgumentParser.parse_path(self, path, *args, **kwargs)
