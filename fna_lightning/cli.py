@@ -14,7 +14,7 @@ COMMANDS = ("analyze", "bench", "classify", "compare", "export", "list", "reprod
 EPILOG = """examples:
   fna-lightning list                                        show attentions, tasks, data sets and configurations
   fna-lightning fit --config reviews_fna.yaml               train on the embedded movie reviews
-  fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
+  fna-lightning fit --config reviews_fna.yaml --alpha 1.6 --epochs 2
   fna-lightning resume runs/reviews_fna/version_0           continue an interrupted run
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
   fna-lightning classify RUN/checkpoints/best.ckpt "the plot was gripping"
@@ -43,6 +43,7 @@ def dispatch(argv: list[str]) -> int:
         return train(argv)
     parser = argparse.ArgumentParser(
         "fna-lightning",
+        allow_abbrev=False,
         description="Fractional Neural Attention: train, compare and study models.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -66,6 +67,7 @@ def dispatch(argv: list[str]) -> int:
             help=summary,
             description=summary,
             epilog=epilog,
+            allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)

@@ -19,6 +19,7 @@ from fna_lightning.analysis.models import StudiedModel
 from fna_lightning.analysis.report import ExampleReport, ModelInfo, Report, SplitReport
 from fna_lightning.analysis.translation_models import TranslationModel
 from fna_lightning.checkpoints.load import read_checkpoint, task_of
+from fna_lightning.checkpoints.locate import checkpoint_file
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.errors import UsageError
 from fna_lightning.graph.ablation import KINDS
@@ -51,6 +52,7 @@ def open_model(path: str | Path, *, trust: bool = False) -> StudiedModel:
         model, codec, folder = open_reader(str(path).removeprefix(HF))
         return TextModel(folder.name, folder, model, codec)
     register_builtins()
+    path = checkpoint_file(path)
     checkpoint = read_checkpoint(path)
     stored_codec = read_codec(checkpoint.get("codec"), path)
     task = task_of(checkpoint, path, trust=trust)

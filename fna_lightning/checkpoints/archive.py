@@ -64,6 +64,11 @@ def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None
     """Refuse records that are compressed, duplicated, or together larger than the file."""
     if len(records) > MAX_RECORDS:
         raise UsageError(f"{name} has {len(records):,} records, the limit is {MAX_RECORDS:,}; it is not a checkpoint")
+    if not any(record.filename.endswith("data.pkl") for record in records):
+        raise UsageError(
+            f"{name} is not a checkpoint: it is a zip archive without the record data.pkl, which torch.save writes; give "
+            "another file"
+        )
     names = set()
     for record in records:
         if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:

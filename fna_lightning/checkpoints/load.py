@@ -8,6 +8,7 @@ import torch
 
 from fna_lightning.checkpoints.archive import check_archive
 from fna_lightning.checkpoints.load_failure import load_failure
+from fna_lightning.checkpoints.locate import EXAMPLE, checkpoint_file, refuse_other_files
 from fna_lightning.config.allowed_classes import model_classes
 from fna_lightning.config.instantiate import instantiate
 from fna_lightning.config.plugins import load_plugins
@@ -40,12 +41,11 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if "://" in str(path):
         raise UsageError(f"a checkpoint must be a file, got the address {path}; download it first")
     if not Path(path).is_file():
-        raise UsageError(
-            f"no checkpoint {str(path)!r}; give the path of a .ckpt file, e.g. runs/.../checkpoints/best.ckpt"
-        )
+        raise UsageError(f"there is no checkpoint {str(path)!r}; give a run folder, or a file such as {EXAMPLE}")
     try:
         # One open file for the check and for loading: the path could be replaced by another file in between.
         with open(path, "rb") as file:
+            refuse_other_files(file, path)
             check_archive(file, str(path))
             checkpoint = _load(file, path)
             size = file.seek(0, 2)
@@ -64,10 +64,11 @@ def load_task(path: str | Path, *, trust: bool = False) -> Task:
     The task is meant for inference: its optimizer and schedule are the defaults of its class.
 
     Args:
-        path: path of the checkpoint.
+        path: path of the checkpoint, or of a run folder, whose best checkpoint is used.
         trust: whether to build any function or class that the checkpoint names. Set it only if you know who wrote the
             file.
     """
+    path = checkpoint_file(path)
     return task_of(read_checkpoint(path), path, trust=trust)
 
 

@@ -46,6 +46,10 @@ class ResumePoint:
 
 def require_run_folder(folder: Path) -> None:
     """Raise an error if ``folder`` is not the folder of a run."""
+    if folder.is_file():
+        owner = folder.absolute().parent.parent
+        run = owner if (owner / "config.yaml").is_file() else "runs/reviews_fna/version_0"
+        raise UsageError(f"{folder} is a file; give the folder of a run, e.g. {run}")
     if not folder.is_dir():
         raise UsageError(
             f"there is no folder {str(folder)!r}: it was deleted, moved or never made; give the folder of a run, e.g. "

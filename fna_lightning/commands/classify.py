@@ -4,7 +4,7 @@ Texts are the arguments, or else the lines of standard input. A text that is lon
 truncated. The answer for a text without tokens is "empty". Both cases are reported on standard error.
 
 Examples:
-  fna-lightning classify runs/imdb_fna/version_0/checkpoints/best.ckpt "A film to remember." "Two hours I want back."
+  fna-lightning classify runs/imdb_fna/version_0 "A film to remember." "Two hours I want back."
   fna-lightning classify best.ckpt < reviews.txt
   fna-lightning classify best.ckpt --json answers.json < reviews.txt
 """
@@ -23,7 +23,7 @@ BATCH = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("checkpoint", metavar="CKPT", help="checkpoint of a text classification run")
+    parser.add_argument("checkpoint", metavar="CKPT", help="run folder or checkpoint of a text classification run")
     parser.add_argument("text", nargs="*", metavar="TEXT", help="text to classify (default: lines of standard input)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the answers as JSON")
 
@@ -31,12 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the label and the probability of each text."""
     from fna_lightning.checkpoints.load import read_checkpoint, task_of
+    from fna_lightning.checkpoints.locate import checkpoint_file
     from fna_lightning.tasks.text.codec import TextCodec
     from fna_lightning.tasks.text.predict import classify
 
-    checkpoint = read_checkpoint(args.checkpoint)
-    codec = TextCodec.from_checkpoint(checkpoint, args.checkpoint)
-    task = task_of(checkpoint, args.checkpoint)
+    path = checkpoint_file(args.checkpoint)
+    checkpoint = read_checkpoint(path)
+    codec = TextCodec.from_checkpoint(checkpoint, path)
+    task = task_of(checkpoint, path)
     texts = map(_clean_argument, args.text) if args.text else _lines()
     answers: list[dict[str, Any]] = []
     while batch := list(itertools.islice(texts, BATCH)):

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fna_lightning.training.fit_help import short_help
 from fna_lightning.training.signals import GRACE, stop_by_signal
 from fna_lightning.utils.output import reader_is_gone
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     """Run one of Lightning's subcommands and return its exit code."""
+    if "--help" in argv or "-h" in argv:
+        print(short_help(argv[0]))
+        return 0
+    # the help of the parser, which lists every setting
+    argv = ["--help" if word == "--help-all" else word for word in argv]
     from fna_lightning.config.resolve import config_names, resolve_config_arguments
     from fna_lightning.config.run_config import TRUST
 

@@ -31,7 +31,7 @@ WINDOW = 1 << 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("checkpoint", metavar="CKPT", help="checkpoint of a translation run")
+    parser.add_argument("checkpoint", metavar="CKPT", help="run folder or checkpoint of a translation run")
     parser.add_argument("--beam", type=int, metavar="N", help="beam size, 1 is greedy (default: that of the run)")
     parser.add_argument(
         "--length-penalty", type=float, metavar="X", help="higher favors longer translations (default: that of the run)"

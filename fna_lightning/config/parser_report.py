@@ -68,6 +68,8 @@ def parser_message(report: str, settings: Mapping[str, str] | None = None) -> st
             f"the settings {' and '.join(sections)} are missing; name a configuration that has them, for example "
             "--config reviews_fna.yaml"
         )
+    if match := re.match(r"argument (?:-\w/)?(--[\w.]+): expected one argument", report):
+        return f"{match[1]} needs a value"
     problem = read_report(report)
     if not problem.text:
         return " ".join(report.split())
@@ -138,7 +140,7 @@ def _accepted(path: str, problem: Problem, settings: Mapping[str, str]) -> str:
     if not accepted:
         return ""
     hint = f"; did you mean {similar[0]!r}?" if (similar := closest(key, accepted)) else ""
-    if not hint and (elsewhere := closest_settings(key, settings)):
+    if not hint and (elsewhere := closest_settings(key, settings, misspelled=False)):
         return f"; did you mean {elsewhere}?"
     if len(accepted) > MAX_LISTED:
         return hint

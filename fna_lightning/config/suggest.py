@@ -35,12 +35,13 @@ def closest(name: str, names: list[str]) -> list[str]:
     return difflib.get_close_matches(name, names, n=1)
 
 
-def closest_settings(name: str, settings: Mapping[str, str]) -> str:
+def closest_settings(name: str, settings: Mapping[str, str], *, misspelled: bool = True) -> str:
     """Return the settings that a misspelled or misplaced name may mean; empty if there is none.
 
     Args:
         name: the name, with or without its section, e.g. "depth" or "model.depth".
         settings: how to write each setting on the command line, by dotted name.
+        misspelled: whether to suggest settings with a similar name, and not only those of the same name elsewhere.
     """
     name = SYNONYMS.get(name.replace("-", "_"), name)
     by_flag = {flag.partition(" ")[0].lstrip("-"): flag for flag in settings.values()}
@@ -52,7 +53,7 @@ def closest_settings(name: str, settings: Mapping[str, str]) -> str:
             return by_flag[key]
     tail = name.replace("-", "_").rpartition(".")[2]
     flags = tails.get(tail, [])
-    if not flags:
+    if not flags and misspelled:
         # a name with its section is compared with whole names, so that the section counts
         names = [*by_flag, *settings] if "." in name else [*by_flag, *tails]
         for similar in closest(name, names):

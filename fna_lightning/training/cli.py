@@ -20,6 +20,7 @@ from lightning.pytorch.strategies import Strategy
 
 from fna_lightning.checkpoints.atomic_io import AtomicCheckpointIO
 from fna_lightning.checkpoints.load import read_checkpoint
+from fna_lightning.checkpoints.locate import TRAINED, UNFINISHED, checkpoint_file
 from fna_lightning.checkpoints.resume import ResumePoint, changes, settings
 from fna_lightning.config.construction import build
 from fna_lightning.config.instantiate import DATA_FACTS
@@ -39,6 +40,8 @@ from fna_lightning.training.subcommands import help_options
 from fna_lightning.utils.files import write_text
 
 DEFAULT_ROOT = "runs"
+# values of --ckpt_path that are not paths
+CHECKPOINT_KEYWORDS = ("best", "last", "hpc")
 # jsonargparse writes this text in place of an object that it cannot serialize
 NOT_SERIALIZED = "Unable to serialize instance"
 
@@ -147,8 +150,11 @@ class TrainingCLI(LightningCLI):
     # _parse_ckpt_path, _add_instantiators and _run_subcommand are private hooks of LightningCLI that subclasses override (Lightning 2.6).
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built; unlike Lightning's method, take no settings from it."""
-        path = self.config[self.config.subcommand].get("ckpt_path")
-        if path and Path(path).is_file():
+        verb = self.config.subcommand
+        path = self.config[verb].get("ckpt_path")
+        if path and path not in CHECKPOINT_KEYWORDS:
+            path = str(checkpoint_file(path, UNFINISHED if verb == "fit" else TRAINED)) if "://" not in path else path
+            self.config[verb]["ckpt_path"] = path
             read_checkpoint(path)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

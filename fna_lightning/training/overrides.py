@@ -11,8 +11,9 @@ from fna_lightning.config.construction import named_objects
 from fna_lightning.config.parser_report import parser_message
 from fna_lightning.config.resolve import config_names
 from fna_lightning.errors import UsageError
+from fna_lightning.training.fit_help import SHORT_FLAGS
 from fna_lightning.training.parser import OneLineParser, ParserError
-from fna_lightning.training.short_flags import SHORT_FLAGS, long_names, split_short_flags
+from fna_lightning.training.short_flags import long_names, split_short_flags
 from fna_lightning.utils.limits import read_yaml
 
 log = logging.getLogger(__name__)

@@ -12,18 +12,7 @@ from fna_lightning.attention import Attention
 from fna_lightning.config.construction import named_objects
 from fna_lightning.config.suggest import imported
 from fna_lightning.errors import UsageError
-
-# flag -> what it sets, for the help
-SHORT_FLAGS = {
-    "alpha": "exponent of the attention, 1 to 2; 2 is the Gaussian",
-    "kappa": "distance scale of the attention: auto, text, vision, sphere or a number",
-    "lr": "learning rate of the optimizer",
-    "epochs": "number of training epochs",
-    "batch-size": "examples per batch and process",
-    "seed": "random seed",
-}
-# flags that change only a training
-TRAINING_ONLY = ("lr", "epochs")
+from fna_lightning.training.fit_help import SHORT_FLAGS, TRAINING_ONLY
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,7 @@ def split_short_flags(argv: list[str]) -> tuple[list[str], list[ShortFlag]]:
         if not equals:
             value = next(remaining, "")
         if not value or value.startswith("--"):
-            raise UsageError(f"--{name} needs a value: {SHORT_FLAGS[name]}")
+            raise UsageError(f"--{name} needs a value: {SHORT_FLAGS[name][1]}")
         flags.append(ShortFlag(name, value))
     return words, flags
 

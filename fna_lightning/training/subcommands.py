@@ -1,4 +1,4 @@
-"""Names and help texts of Lightning's subcommands: ``fit``, ``validate``, ``test`` and ``predict``."""
+"""Names, examples and help texts of Lightning's subcommands: ``fit``, ``validate``, ``test`` and ``predict``."""
 
 SUBCOMMANDS = {
     "fit": "Train a model from a configuration.",
@@ -9,31 +9,38 @@ SUBCOMMANDS = {
 
 _FIT_EXAMPLES = """examples:
   fna-lightning fit --config reviews_fna.yaml
-  fna-lightning fit --config reviews_fna.yaml --model.attention.alpha 1.6 --trainer.max_epochs 2
-  fna-lightning fit --config reviews_fna.yaml --model.attention DotProduct
+  fna-lightning fit --config reviews_fna.yaml --alpha 1.6 --epochs 2
+  fna-lightning fit --config reviews_fna.yaml --model.attention DotProduct --lr 1e-3
+  fna-lightning fit --config reviews_fna.yaml --trainer.callbacks+=AttentionEntropy
   fna-lightning fit --config reviews_fna.yaml --print_config     show all settings
   fna-lightning fit --model.help TextClassification              show the settings of a class
 """
 
 _CHECKPOINT_EXAMPLE = """example:
-  fna-lightning {name} --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
+  fna-lightning {name} --config RUN/config.yaml --ckpt_path RUN
+
+RUN is a run folder, such as runs/reviews_fna/version_0. Its best checkpoint is used, or else its last one.
 """
 
 
+def examples(name: str) -> str:
+    """Return the examples of a subcommand."""
+    return _FIT_EXAMPLES if name == "fit" else _CHECKPOINT_EXAMPLE.format(name=name)
+
+
 def help_options(name: str, note: str) -> dict[str, str]:
-    """Return the parser arguments that make the help of a subcommand readable.
+    """Return the parser arguments that make the help of all settings of a subcommand readable.
 
     Args:
         name: the subcommand.
         note: text at the end of the help.
     """
-    examples = _FIT_EXAMPLES if name == "fit" else _CHECKPOINT_EXAMPLE.format(name=name)
     return {
         # the usage that argparse generates lists fifty options
         "usage": f"fna-lightning {name} --config FILE [--SETTING VALUE ...]",
         "description": (
             f"{SUBCOMMANDS[name]}\n\nFILE is a path or the name of a shipped configuration. Every setting in it can be "
-            "overridden."
+            "overridden. --help shows the settings that matter and the short flags."
         ),
-        "epilog": f"{examples}\n{note}",
+        "epilog": f"{examples(name)}\n{note}",
     }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.checkpoints.load import read_checkpoint, task_of
+from fna_lightning.checkpoints.locate import checkpoint_file
 from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import attention_maps
 from fna_lightning.nn import DecoderState, Seq2Seq
@@ -65,7 +66,8 @@ class Translator:
 
     @classmethod
     def open(cls, path: str | Path) -> "Translator":
-        """Load a checkpoint; raise a ``UsageError`` if it is not one of a translator."""
+        """Load a checkpoint, or the best one of a run folder; raise a ``UsageError`` if it is not one of a translator."""
+        path = checkpoint_file(path)
         checkpoint = read_checkpoint(path)
         codec = TranslationCodec.from_checkpoint(checkpoint, path)
         task: Any = task_of(checkpoint, path)

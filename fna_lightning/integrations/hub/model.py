@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from fna_lightning.checkpoints.load import build_task, read_checkpoint, task_of
+from fna_lightning.checkpoints.locate import checkpoint_file
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.resolve import deviations
 from fna_lightning.errors import UsageError
@@ -62,8 +63,9 @@ class PublishedModel(nn.Module, PyTorchModelHubMixin, library_name="fna-lightnin
 
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> Self:
-        """Return the model of a checkpoint, in evaluation mode, with the results of its run folder."""
+        """Return the model of a checkpoint or a run folder, in evaluation mode, with the results of its run folder."""
         register_builtins()
+        path = checkpoint_file(path)
         checkpoint = read_checkpoint(path)
         task = task_of(checkpoint, path)
         model = cls(checkpoint["model_config"], checkpoint.get("codec"), _run_facts(path), task)
