@@ -66,8 +66,8 @@ def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None
         raise UsageError(f"{name} has {len(records):,} records, the limit is {MAX_RECORDS:,}; it is not a checkpoint")
     if not any(record.filename.endswith("data.pkl") for record in records):
         raise UsageError(
-            f"{name} is not a checkpoint: it is a zip archive without the record data.pkl, which torch.save writes; give "
-            "another file"
+            f"{name} is not a checkpoint: it is a zip archive without the record data.pkl, which torch.save writes; "
+            "give another file"
         )
     names = set()
     for record in records:

@@ -30,8 +30,8 @@ def checkpoint_file(path: str | Path, preferred: tuple[str, ...] = TRAINED) -> P
             log.info("%s is a folder; using %s", path, file)
             return file
     raise UsageError(
-        f"{path} is a folder without checkpoints/best.ckpt and checkpoints/last.ckpt; give the folder of a run that has "
-        f"saved a checkpoint, or a file such as {EXAMPLE}"
+        f"{path} is a folder without checkpoints/best.ckpt and checkpoints/last.ckpt; give the folder of a run that "
+        f"has saved a checkpoint, or a file such as {EXAMPLE}"
     )
 
 

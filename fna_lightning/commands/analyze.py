@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "checkpoint", metavar="CKPT", help="a run folder or checkpoint of any task, or hf:FOLDER of a transformers model"
+        "checkpoint",
+        metavar="CKPT",
+        help="a run folder or checkpoint of any task, or hf:FOLDER of a transformers model",
     )
     parser.add_argument("--text", action="append", default=[], metavar="TEXT", help="a text to study; repeatable")
     parser.add_argument(

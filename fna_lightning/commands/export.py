@@ -16,7 +16,9 @@ from fna_lightning.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``export``."""
-    parser.add_argument("checkpoint", metavar="CKPT", help="a run folder, or a checkpoint written by `fna-lightning fit`")
+    parser.add_argument(
+        "checkpoint", metavar="CKPT", help="a run folder, or a checkpoint written by `fna-lightning fit`"
+    )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder to write; it must be new or empty")
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx (needs the extra `export`)")
     parser.add_argument("--program", action="store_true", help="also write model.pt2, a torch.export program")

@@ -5,8 +5,10 @@ sweep. On a cluster, `--shard i/n` gives each machine its part of the same grid.
 
 Examples:
   fna-lightning sweep --config reviews_fna.yaml --config reviews_dp.yaml --seeds 3
-  fna-lightning sweep --config reviews_fna.yaml --grid model.attention.alpha=1,1.2,1.6,2 --seeds 5 --baseline alpha=2
-  fna-lightning sweep --config reviews_fna.yaml --seeds 2 --set trainer.max_epochs=1
+  fna-lightning sweep --config reviews_fna.yaml --grid alpha=1,1.2,1.6,2 --seeds 5 --baseline alpha=2
+  fna-lightning sweep --config reviews_fna.yaml --seeds 2 --set epochs=1
+
+KEY is a setting of `fit`: a short flag such as alpha, or a long name such as model.encoder.depth.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import os
 import shlex
 import traceback
 from pathlib import Path
+from typing import Any
 
 from fna_lightning.commands.guard import run_guarded
 from fna_lightning.commands.train import train
@@ -25,14 +28,29 @@ from fna_lightning.experiments.grid import Cell, grid_cells, parse_axis, parse_s
 from fna_lightning.experiments.markdown import publish, read_published
 from fna_lightning.experiments.report import ReportOptions, write_report
 from fna_lightning.experiments.runner import run_cells
+from fna_lightning.training.fit_help import SHORT_FLAGS
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE, read_results
 from fna_lightning.training.signals import stop_by_signal
 from fna_lightning.utils.console import wide_console
 from fna_lightning.utils.files import no_follow
 
 
+class RefusedFlag(argparse.Action):
+    """A short flag of ``fit``, which a sweep takes as the key of --set or --grid."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        if self.dest == "seed":
+            raise UsageError("sweep has no --seed; --seeds N trains with the seeds 0 to N - 1")
+        flag = self.dest.replace("_", "-")
+        raise UsageError(
+            f"sweep has no --{flag}; --set {flag}={values} sets it in every run, and --grid {flag}=A,B varies it"
+        )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``sweep``."""
+    for flag in SHORT_FLAGS:
+        parser.add_argument(f"--{flag}", action=RefusedFlag, help=argparse.SUPPRESS)
     parser.add_argument("--config", "-c", action="append", required=True, metavar="YAML", help="repeatable")
     parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; repeatable")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in every run")

@@ -76,7 +76,7 @@ def named_objects(tree: Any, name: str = "") -> Iterator[tuple[str, str | None, 
     """Yield the dotted name, the class path and the arguments of every object in a configuration.
 
     Args:
-        tree: configuration, or a part of it. An object is a mapping; its class path is None if it has no ``class_path``.
+        tree: configuration or a part of it. Every mapping is an object; its class path is None without ``class_path``.
         name: dotted name of ``tree``, without ``init_args``.
     """
     if isinstance(tree, Namespace):

@@ -60,6 +60,8 @@ def parser_message(report: str, settings: Mapping[str, str] | None = None) -> st
         settings: how to write each setting of the configuration on the command line, by dotted name.
     """
     settings = settings or {}
+    if report.startswith("Problems parsing config"):
+        return " ".join(report.split())
     if match := re.match(r"unrecognized arguments: (.*)", report, re.DOTALL):
         return _unknown_argument(match[1], settings)
     if match := re.match(r"the following arguments are required: (.*)", report):
@@ -91,8 +93,12 @@ def read_report(report: str) -> Problem:
             problem.class_path, text = match[1], match[2]
         if match := re.match(r"Given value: (?:NestedArg\(key='.*?', val=')?(.*?)(?:'\))?$", text):
             problem.value = problem.value or match[1]
-        elif match := re.match(r"Expected (?:an? )?(?P<type>.+?)(?:\. Got value: (?P<value>.*?))?(?:\. Got value: .*)?$", text):
-            if text.startswith(("Expected a dot import path", "Expected a path but", *_NONE)):
+        elif match := re.match(
+            r"Expected (?:an? )?(?P<type>.+?)(?:\. Got value: (?P<value>.*?))?(?:\. Got value: .*)?$", text
+        ):
+            if text.startswith(
+                ("Expected a dot import path", "Expected a path but", "Expected instantiatable", *_NONE)
+            ):
                 pass
             elif not problem.text or problem.expected:
                 problem.text = problem.text or text

@@ -43,7 +43,8 @@ def resolve_config(name: str) -> str:
     similar = difflib.get_close_matches(path.name.removesuffix(".yaml") + ".yaml", configs, n=1)
     hint = f"did you mean {similar[0]}? " if similar else ""
     raise UsageError(
-        f"there is no file {name!r} and no shipped configuration of that name; {hint}`fna-lightning list` names them all"
+        f"there is no file {name!r} and no shipped configuration of that name; {hint}`fna-lightning list` "
+        "names them all"
     )
 
 
@@ -58,7 +59,9 @@ def _check_syntax(path: Path) -> None:
     except yaml.MarkedYAMLError as error:
         parts = [(error.context, error.context_mark), (error.problem, error.problem_mark)]
         problem = ", ".join(
-            f"{text} at line {mark.line + 1}, column {mark.column + 1}" if mark else text for text, mark in parts if text
+            f"{text} at line {mark.line + 1}, column {mark.column + 1}" if mark else text
+            for text, mark in parts
+            if text
         )
         raise UsageError(f"{path} is not valid YAML: {problem}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

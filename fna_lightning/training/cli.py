@@ -147,7 +147,8 @@ class TrainingCLI(LightningCLI):
         assert isinstance(parser, OneLineParser)
         self.config = parse_command_line(parser, args)
 
-    # _parse_ckpt_path, _add_instantiators and _run_subcommand are private hooks of LightningCLI that subclasses override (Lightning 2.6).
+    # _parse_ckpt_path, _add_instantiators and _run_subcommand are private hooks of LightningCLI that subclasses
+    # override (Lightning 2.6).
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built; unlike Lightning's method, take no settings from it."""
         verb = self.config.subcommand

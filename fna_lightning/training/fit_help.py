@@ -75,7 +75,13 @@ def short_help(verb: str) -> str:
         "devices": _MACHINE,
         "other": _OTHER,
     }
-    lines = [f"usage: fna-lightning {verb} --config FILE [--SETTING VALUE ...]", "", SUBCOMMANDS[verb], "", examples(verb)]
+    lines = [
+        f"usage: fna-lightning {verb} --config FILE [--SETTING VALUE ...]",
+        "",
+        SUBCOMMANDS[verb],
+        "",
+        examples(verb),
+    ]
     for title, rows in groups.items():
         lines += [f"{title}:", *(f"  {option:<36} {meaning}" for option, meaning in rows), ""]
     return "\n".join(lines).rstrip()

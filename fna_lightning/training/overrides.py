@@ -100,7 +100,7 @@ def _warn_of_replaced_callbacks(argv: list[str], config: Namespace) -> None:
         log.warning(
             "%s replaced the callbacks of the configuration (%s); to keep them, use %s+=%s",
             CALLBACKS,
-            ", ".join(lost),
+            ", ".join(dict.fromkeys(lost)),
             CALLBACKS,
             kept[0],
         )

@@ -109,7 +109,9 @@ def _batch_size(config: Namespace) -> list[str]:
             )
     names = [f"{name}.batch_size" for name, _, arguments in objects if "batch_size" in arguments]
     if not names:
-        raise UsageError(f"{cls} has no batch_size, so --batch-size does not apply; --data.help {cls} shows its settings")
+        raise UsageError(
+            f"{cls} has no batch_size, so --batch-size does not apply; --data.help {cls} shows its settings"
+        )
     return [min(names, key=lambda name: name.count("."))]
 
 

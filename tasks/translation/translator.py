@@ -66,7 +66,7 @@ class Translator:
 
     @classmethod
     def open(cls, path: str | Path) -> "Translator":
-        """Load a checkpoint, or the best one of a run folder; raise a ``UsageError`` if it is not one of a translator."""
+        """Load a checkpoint or that of a run folder; raise a ``UsageError`` if it is not one of a translator."""
         path = checkpoint_file(path)
         checkpoint = read_checkpoint(path)
         codec = TranslationCodec.from_checkpoint(checkpoint, path)

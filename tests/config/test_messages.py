@@ -14,7 +14,8 @@ from jsonargparse import ArgumentParser
 from torch.utils.data import DataLoader
 
 from fna_lightning.attention import Attention
-from fna_lightning.config.messages import _NOISE, DEAD_LOADER, EXPLANATIONS, explain, parser_message
+from fna_lightning.config.messages import DEAD_LOADER, EXPLANATIONS, explain
+from fna_lightning.config.parser_report import _NOISE, _NONE, parser_message
 from fna_lightning.config.registry import register_builtins
 from fna_lightning.errors import one_line
 from fna_lightning.task import Task
@@ -42,24 +43,35 @@ def report(*arguments: str) -> str:
 
 FRACTIONAL = "{class_path: Fractional, init_args: {alhpa: 1}}"
 SUGGESTION = "`fna-lightning list` names the classes; write other classes as package.module.Class"
+LITERAL = (
+    "one of 64, 32, 16, 'transformer-engine', 'transformer-engine-float16', '16-true', '16-mixed', 'bf16-true', "
+    "'bf16-mixed', '32-true', '64-true', '64', '32', '16', 'bf16'"
+)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--number=a"], "number: Expected int"),
-        (["--none_first=a"], "none_first: Expected int"),
-        (["--attention=Fractional", "--attention.alpha=a"], "attention.alpha: Expected a float. Got value: a"),
+        (["--number=a"], "number: expected int, got 'a'"),
+        (["--none_first=a"], "none_first: expected int, got 'a'"),
+        (["--attention=Fractional", "--attention.alpha=a"], "attention.alpha: expected float, got 'a'"),
         (
             ["--attention=Fractoinal"],
-            "attention: Expected a path but Fractoinal either not accessible or invalid; did you mean 'Fractional'? "
-            + SUGGESTION,
+            f"attention: there is no class 'Fractoinal'; did you mean 'Fractional'? {SUGGESTION}",
         ),
         (
             ["--optional=Fractoinal"],
-            f"optional: Expected a dot import path string: Fractoinal; did you mean 'Fractional'? {SUGGESTION}",
+            f"optional: there is no class 'Fractoinal'; did you mean 'Fractional'? {SUGGESTION}",
         ),
-        (["--optional=3"], f"optional: Expected a dot import path string: 3; {SUGGESTION}"),
+        (["--optional=3"], f"optional: there is no class '3'; {SUGGESTION}"),
+        (
+            ["--optional=nosuch.module.Thing"],
+            f"optional: 'nosuch.module.Thing' cannot be imported, because there is no module 'nosuch'; {SUGGESTION}",
+        ),
+        (
+            ["--trainer.precision=17"],
+            f"trainer.precision: expected {LITERAL}, got '17'",
+        ),
     ],
     ids=str,
 )
@@ -118,10 +130,10 @@ def test_wrong_configuration_files(text: str, message: str, tmp_path: Path) -> N
 def test_every_kind_of_noise_occurs_in_a_report() -> None:
     lines = [
         line.strip().removeprefix("- ")
-        for argument in ("--number=a", "--optional=Fractoinal")
+        for argument in ("--number=a", "--optional=Fractoinal", "--attention=Fractoinal")
         for line in report(argument).splitlines()
     ]
-    for noise in _NOISE:
+    for noise in (*_NOISE, *_NONE):
         assert any(line.startswith(noise) for line in lines), noise
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from fna_lightning.checkpoints.load import load_task, read_checkpoint
 from fna_lightning.cli import main
-from fna_lightning.config.messages import parser_message
+from fna_lightning.config.parser_report import parser_message
 from fna_lightning.errors import UsageError
 
 from helpers.interrupted import COMMON, TASKS, fit
