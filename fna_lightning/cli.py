@@ -16,7 +16,7 @@ EPILOG = """examples:
   fna-lightning fit --config reviews_fna.yaml               train on the embedded movie reviews
   fna-lightning fit --config reviews_fna.yaml --alpha 1.6 --epochs 2
   fna-lightning resume runs/reviews_fna/version_0           continue an interrupted run
-  fna-lightning test --config RUN/config.yaml --ckpt_path RUN/checkpoints/best.ckpt
+  fna-lightning test --config RUN/config.yaml --ckpt_path RUN
   fna-lightning classify RUN/checkpoints/best.ckpt "the plot was gripping"
   fna-lightning translate RUN/checkpoints/best.ckpt < english.txt > german.txt
   fna-lightning analyze RUN/checkpoints/best.ckpt           study its attention as a graph; writes an HTML page

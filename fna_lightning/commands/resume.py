@@ -5,7 +5,7 @@ random numbers and the position in the data are restored from the last checkpoin
 
 Examples:
   fna-lightning resume runs/reviews_fna/version_0
-  fna-lightning resume runs/reviews_fna/version_0 --trainer.max_epochs 8
+  fna-lightning resume runs/reviews_fna/version_0 --epochs 8
 """
 
 import argparse

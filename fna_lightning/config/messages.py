@@ -34,7 +34,7 @@ EXPLANATIONS = (
     ),
     (
         r"(?:CUDA )?out of memory|(?:can't|not enough|cannot) allocate (?:memory)?",
-        "there is not enough memory; try a smaller --data.batch_size with a larger --trainer.accumulate_grad_batches",
+        "there is not enough memory; try a smaller --batch-size with a larger --trainer.accumulate_grad_batches",
     ),
     (
         r"No space left on device",

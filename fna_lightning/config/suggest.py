@@ -143,6 +143,7 @@ def _builtin_classes() -> list[tuple[str, type]]:
 
 
 def _subclasses(base: type) -> Iterator[type]:
-    for cls in base.__subclasses__():
+    children: list[type] = base.__subclasses__()
+    for cls in children:
         yield cls
         yield from _subclasses(cls)

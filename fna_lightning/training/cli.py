@@ -236,6 +236,7 @@ class TrainingCLI(LightningCLI):
         try:
             yield
         except Exception as error:
+            assert isinstance(self.parser, OneLineParser)
             named = self.parser.failures.named(error, self.config[self.subcommand])
             if named is error:
                 raise
