@@ -133,9 +133,8 @@ def test_every_option_of_a_benchmark_is_documented() -> None:
     page = sections(bench, "###")
     assert set(page) == {f"bench {benchmark}" for benchmark in BENCHMARKS}
     for benchmark in BENCHMARKS:
-        assert documented_options(page[f"bench {benchmark}"]) == parsed_options(BENCHMARKS[benchmark].__name__), (
-            benchmark
-        )
+        options = parsed_options(f"fna_lightning.bench.{benchmark}")
+        assert documented_options(page[f"bench {benchmark}"]) == options, benchmark
 
 
 def test_every_environment_variable_is_documented() -> None:

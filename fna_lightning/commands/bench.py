@@ -4,30 +4,24 @@ Examples:
   fna-lightning bench attention --quick
   fna-lightning bench attention --json attention.json --plot attention.png
   fna-lightning bench analysis --quick
+  fna-lightning bench start
   fna-lightning bench callbacks --config reviews_fna.yaml
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
   fna-lightning bench translate runs/numbers_fna/version_0/checkpoints/best.ckpt
 """
 
 import argparse
-from types import ModuleType
+import importlib
 
-from fna_lightning.bench import analysis, attention, callbacks, train, translate
-
-# each module has add_arguments and run
-BENCHMARKS: dict[str, ModuleType] = {
-    "analysis": analysis,
-    "attention": attention,
-    "callbacks": callbacks,
-    "train": train,
-    "translate": translate,
-}
+# each is a module of fna_lightning.bench with add_arguments(parser) and run(args)
+BENCHMARKS = ("analysis", "attention", "callbacks", "start", "train", "translate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one sub-command per benchmark."""
     subparsers = parser.add_subparsers(dest="benchmark", required=True, metavar="{" + ",".join(BENCHMARKS) + "}")
-    for name, module in BENCHMARKS.items():
+    for name in BENCHMARKS:
+        module = importlib.import_module(f"fna_lightning.bench.{name}")
         text = module.__doc__ or ""
         subparser = subparsers.add_parser(
             name,
@@ -40,4 +34,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen benchmark."""
-    return BENCHMARKS[args.benchmark].run(args)
+    return importlib.import_module(f"fna_lightning.bench.{args.benchmark}").run(args)
