@@ -39,6 +39,7 @@ def trainer(**options: Any) -> Any:
         "precision": "32-true",
         "optimizers": [optimizer],
         "datamodule": SimpleNamespace(batch_size=8),
+        "loggers": [],
     }
     return SimpleNamespace(**(state | options))
 
