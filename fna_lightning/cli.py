@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
 def dispatch(argv: list[str]) -> int:
     """Run the command that ``argv`` begins with."""
     verb = argv[0] if argv else "--help"
-    if verb in SUBCOMMANDS or verb in COMMANDS:
+    # importing plug-ins may take seconds, and the help does not depend on them
+    if (verb in SUBCOMMANDS or verb in COMMANDS) and not {"--help", "-h"} & {*argv}:
         from fna_lightning.config.plugins import load_plugins
 
         load_plugins()
