@@ -11,17 +11,23 @@ Examples:
 """
 
 import argparse
-import importlib
+from types import ModuleType
 
-# each is a module of fna_lightning.bench with add_arguments(parser) and run(args)
-BENCHMARKS = ("analysis", "attention", "callbacks", "start", "train", "translate")
+
+def benchmarks() -> dict[str, ModuleType]:
+    """Return the modules of the benchmarks by name; each has ``add_arguments`` and ``run``."""
+    # here, because they import PyTorch, which the help of `fna-lightning` does not need
+    from fna_lightning.bench import analysis, attention, callbacks, start, train, translate
+
+    modules = (analysis, attention, callbacks, start, train, translate)
+    return {module.__name__.rpartition(".")[2]: module for module in modules}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one sub-command per benchmark."""
-    subparsers = parser.add_subparsers(dest="benchmark", required=True, metavar="{" + ",".join(BENCHMARKS) + "}")
-    for name in BENCHMARKS:
-        module = importlib.import_module(f"fna_lightning.bench.{name}")
+    modules = benchmarks()
+    subparsers = parser.add_subparsers(dest="benchmark", required=True, metavar="{" + ",".join(modules) + "}")
+    for name, module in modules.items():
         text = module.__doc__ or ""
         subparser = subparsers.add_parser(
             name,
@@ -34,4 +40,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen benchmark."""
-    return importlib.import_module(f"fna_lightning.bench.{args.benchmark}").run(args)
+    return benchmarks()[args.benchmark].run(args)

@@ -100,7 +100,7 @@ def _wandb_logger(folder: Path) -> WandbLogger:
         _ = logger.experiment
     except Error as error:
         raise UsageError(
-            f"Weights & Biases cannot start: {one_line(error)}; run `wandb login`, or set WANDB_MODE=offline"
+            f"Weights & Biases cannot start ({one_line(error).rstrip('.')}); run `wandb login`, or set WANDB_MODE=offline"
         ) from error
     _store_id(folder, "wandb", identifier)
     return logger
@@ -138,6 +138,11 @@ class RunMLFlowLogger(MLFlowLogger):
                 )
                 identifier = self.run_id
         except MlflowException as error:
+            if "MLFLOW_ALLOW_FILE_STORE" in str(error):
+                raise UsageError(
+                    f"MLflow does not write to a folder any more, got MLFLOW_TRACKING_URI={self.tracking_uri}; unset it, "
+                    "or set MLFLOW_ALLOW_FILE_STORE=true"
+                ) from error
             raise UsageError(f"MLflow cannot use {self.tracking_uri}: {one_line(error)}") from error
         _store_id(folder, "mlflow", str(identifier))
 

@@ -41,11 +41,6 @@ def test_list_does_not_import_lightning() -> None:
     assert not names & {"lightning", "torchmetrics", "torchvision", "transformers", "matplotlib", "datasets"}
 
 
-def test_torchvision_imports_after_the_package() -> None:
-    """Also if the two were built for different devices, which makes ``import torchvision`` alone fail."""
-    assert "torchvision" in imported("import fna_lightning\nimport torchvision")
-
-
 @pytest.mark.parametrize(
     ("package", "base", "root"),
     [
