@@ -99,8 +99,9 @@ def _wandb_logger(folder: Path) -> WandbLogger:
     try:
         _ = logger.experiment
     except Error as error:
+        reason = one_line(error).rstrip(".")
         raise UsageError(
-            f"Weights & Biases cannot start ({one_line(error).rstrip('.')}); run `wandb login`, or set WANDB_MODE=offline"
+            f"Weights & Biases cannot start ({reason}); run `wandb login`, or set WANDB_MODE=offline"
         ) from error
     _store_id(folder, "wandb", identifier)
     return logger
@@ -140,8 +141,8 @@ class RunMLFlowLogger(MLFlowLogger):
         except MlflowException as error:
             if "MLFLOW_ALLOW_FILE_STORE" in str(error):
                 raise UsageError(
-                    f"MLflow does not write to a folder any more, got MLFLOW_TRACKING_URI={self.tracking_uri}; unset it, "
-                    "or set MLFLOW_ALLOW_FILE_STORE=true"
+                    f"MLflow does not write to a folder any more, got MLFLOW_TRACKING_URI={self.tracking_uri}; "
+                    "unset it, or set MLFLOW_ALLOW_FILE_STORE=true"
                 ) from error
             raise UsageError(f"MLflow cannot use {self.tracking_uri}: {one_line(error)}") from error
         _store_id(folder, "mlflow", str(identifier))
