@@ -180,7 +180,7 @@ class TrainingCLI(LightningCLI):
         if self.subcommand == "fit":
             lock_run_folder(self.folder)
         if not arguments.logger and arguments.logger is not False:
-            kwargs["logger"] = loggers.run_loggers(self.logger_names, self.folder, self.subcommand, self.resume)
+            kwargs["logger"] = loggers.run_loggers(self.logger_names, self.folder, str(self.subcommand), self.resume)
         callbacks = arguments.callbacks or []
         seed = config.get("seed_everything")
         context = RunContext(
