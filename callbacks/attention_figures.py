@@ -1,11 +1,11 @@
-"""TensorBoard figures of an attention graph: one head of one sequence, and the spectral gap over training."""
+"""Figures of an attention graph: one head of one sequence, and the spectral gap over training."""
 
 import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from fna_lightning.errors import one_line
@@ -13,6 +13,7 @@ from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
 from fna_lightning.introspection.maps import AttentionMap
 from fna_lightning.plotting.graphs import draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
 from fna_lightning.plotting.images import picture_figure
+from fna_lightning.training.figure_writers import FigureWriter, figure_writers
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class AttentionFigures:
 
     def draw(self, loggers: Iterable[Logger], step: int, *, last: bool = False) -> None:
         """Draw if the time allows it, and in any case if ``last``; after an error, warn once and draw no more."""
-        boards = [logger for logger in loggers if isinstance(logger, TensorBoardLogger)]
+        boards = figure_writers(loggers)
         if self.broken or not boards or self._example is None or self._drawn_step == step:
             return
         elapsed = time.perf_counter() - self._started
@@ -96,15 +97,15 @@ class AttentionFigures:
         self._cost = time.perf_counter() - started
         self.seconds += self._cost
 
-    def _draw(self, boards: Iterable[TensorBoardLogger], step: int, title: str, weights: Tensor) -> None:
+    def _draw(self, boards: Iterable[FigureWriter], step: int, title: str, weights: Tensor) -> None:
         figures = dict(self._figures(title, weights))
-        for logger in boards:
+        for board in boards:
             for name, figure in figures.items():
-                logger.experiment.add_figure(f"attention/{name}", figure, step)
+                board.add_figure(f"attention/{name}", figure, step)
             if "mean_hops" in self.measures:
                 hops = path_lengths(weights).hops
                 if (hops > 0).any():
-                    logger.experiment.add_histogram("attention/hops", hops[hops > 0], step)
+                    board.add_histogram("attention/hops", hops[hops > 0], step)
 
     def _figures(self, title: str, weights: Tensor) -> Iterable[tuple[str, Any]]:
         """Yield the name and the figure of everything there is to draw."""

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fna_lightning.attention import Attention
 from fna_lightning.attention.kernels import chosen_kernels
+from fna_lightning.training.loggers import viewers
 from fna_lightning.training.run_folder import write_results
 from fna_lightning.utils.versions import package_versions
 
@@ -81,7 +82,7 @@ class RunSummary(L.Callback):
             part |= {"epochs": trainer.current_epoch, "steps": trainer.global_step, **self._ended} | self._best(trainer)
             part["step_size"] = self.steps or self._earlier.get("steps", {})
         path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
-        self._print(stage, part, path)
+        self._print(stage, part, path, viewers(trainer.loggers))
 
     def _times(self, stage: str) -> dict[str, float]:
         """Return the time of a stage; the time of training includes the parts before each resume."""
@@ -122,7 +123,7 @@ class RunSummary(L.Callback):
             "versions": package_versions(),
         }
 
-    def _print(self, stage: str, part: dict[str, Any], path: Path) -> None:
+    def _print(self, stage: str, part: dict[str, Any], path: Path, lines: list[str]) -> None:
         table = Table("", "", title=f"{stage} finished", title_justify="left", show_header=False)
         for name, value in part["metrics"].items():
             if not name.endswith("_step"):
@@ -139,8 +140,9 @@ class RunSummary(L.Callback):
         table.add_row("results", str(path))
         console = Console(soft_wrap=True)
         console.print(table)
-        # outside the table, so that it can be copied
-        console.print(f"tensorboard --logdir {self.folder}", highlight=False)
+        # outside the table, so that they can be copied
+        for line in lines:
+            console.print(line, highlight=False)
 
 
 def last_metrics(trainer: L.Trainer) -> dict[str, float]:

@@ -1,11 +1,32 @@
 """Fractional neural attention: attention modules and a PyTorch Lightning application that trains and compares them."""
 
-from fna_lightning.attention import attention_weights, available_kernels, fractional_attention
+import importlib
+from typing import TYPE_CHECKING, Any
 
-# Must run before lightning and torchmetrics import torchvision; nothing above imports them.
-from fna_lightning.utils import torchvision_compat as _torchvision_compat  # noqa: F401
+from fna_lightning.utils.torchvision_compat import declare_operators_on_import
 from fna_lightning.version import VERSION
+
+if TYPE_CHECKING:
+    from fna_lightning.attention import attention_weights, available_kernels, fractional_attention
 
 __all__ = ["__version__", "attention_weights", "available_kernels", "fractional_attention"]
 
 __version__ = VERSION
+
+# Lightning and torchmetrics import torchvision.
+declare_operators_on_import()
+
+
+def __getattr__(name: str) -> Any:
+    """Import the attention package when one of its names is first used, because PyTorch takes seconds to import."""
+    if name != "attention" and name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    attention = importlib.import_module(f"{__name__}.attention")
+    if name == "attention":
+        return attention
+    globals()[name] = getattr(attention, name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

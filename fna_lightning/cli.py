@@ -7,6 +7,7 @@ import sys
 from fna_lightning.commands.guard import DEBUG_VARIABLE, run_guarded
 from fna_lightning.commands.train import train
 from fna_lightning.training.subcommands import SUBCOMMANDS
+from fna_lightning.version import VERSION
 
 # each is a module of fna_lightning.commands with add_arguments(parser) and run(args)
 COMMANDS = ("analyze", "bench", "classify", "compare", "export", "list", "reproduce", "resume", "sweep", "translate")
@@ -35,12 +36,24 @@ def main(argv: list[str] | None = None) -> int:
 
 def dispatch(argv: list[str]) -> int:
     """Run the command that ``argv`` begins with."""
-    from fna_lightning.config.plugins import load_plugins
-
-    load_plugins()
     verb = argv[0] if argv else "--help"
+    # importing plug-ins may take seconds, and the help does not depend on them
+    if (verb in SUBCOMMANDS or verb in COMMANDS) and not {"--help", "-h"} & {*argv}:
+        from fna_lightning.config.plugins import load_plugins
+
+        load_plugins()
     if verb in SUBCOMMANDS:
         return train(argv)
+    parser = command_parser(verb)
+    try:
+        args = parser.parse_args(argv if argv else ["--help"])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return importlib.import_module(f"fna_lightning.commands.{args.verb}").run(args)
+
+
+def command_parser(verb: str) -> argparse.ArgumentParser:
+    """Return the parser of the commands; only ``verb`` has arguments."""
     parser = argparse.ArgumentParser(
         "fna-lightning",
         allow_abbrev=False,
@@ -48,8 +61,6 @@ def dispatch(argv: list[str]) -> int:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    from fna_lightning.version import VERSION
-
     parser.add_argument("--version", action="version", version=VERSION)
     parser.add_argument(
         "--debug", action="store_true", help=f"show the traceback of an error (also {DEBUG_VARIABLE}=1)"
@@ -57,10 +68,9 @@ def dispatch(argv: list[str]) -> int:
     commands = parser.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)
     for name, summary in SUBCOMMANDS.items():
         commands.add_parser(name, help=summary, add_help=False)
-    # import only the module of the command, which is faster
-    names = (verb,) if verb in COMMANDS else COMMANDS
-    modules = {name: importlib.import_module(f"fna_lightning.commands.{name}") for name in names}
-    for name, module in modules.items():
+    for name in (verb,) if verb in COMMANDS else COMMANDS:
+        # the module of a command imports what its run() needs when it runs, so that the help comes at once
+        module = importlib.import_module(f"fna_lightning.commands.{name}")
         summary, _, epilog = (module.__doc__ or "").partition("\n\n")
         command = commands.add_parser(
             name,
@@ -70,12 +80,9 @@ def dispatch(argv: list[str]) -> int:
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.add_arguments(command)
-    try:
-        args = parser.parse_args(argv if argv else ["--help"])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return modules[args.verb].run(args)
+        if name == verb:
+            module.add_arguments(command)
+    return parser
 
 
 if __name__ == "__main__":

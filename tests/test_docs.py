@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fna_lightning.cli import COMMANDS, main
-from fna_lightning.commands.bench import BENCHMARKS
+from fna_lightning.commands.bench import benchmarks
 from fna_lightning.config.registry import PACKAGES
 from fna_lightning.training.subcommands import SUBCOMMANDS
 
@@ -131,11 +131,10 @@ def test_every_option_of_a_command_is_documented(command: str) -> None:
 def test_every_option_of_a_benchmark_is_documented() -> None:
     bench = sections((REFERENCE / "commands.md").read_text(), "##")["bench"]
     page = sections(bench, "###")
-    assert set(page) == {f"bench {benchmark}" for benchmark in BENCHMARKS}
-    for benchmark in BENCHMARKS:
-        assert documented_options(page[f"bench {benchmark}"]) == parsed_options(BENCHMARKS[benchmark].__name__), (
-            benchmark
-        )
+    assert set(page) == {f"bench {benchmark}" for benchmark in benchmarks()}
+    for benchmark, module in benchmarks().items():
+        options = parsed_options(module.__name__)
+        assert documented_options(page[f"bench {benchmark}"]) == options, benchmark
 
 
 def test_every_environment_variable_is_documented() -> None:

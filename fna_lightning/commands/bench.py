@@ -4,6 +4,7 @@ Examples:
   fna-lightning bench attention --quick
   fna-lightning bench attention --json attention.json --plot attention.png
   fna-lightning bench analysis --quick
+  fna-lightning bench start
   fna-lightning bench callbacks --config reviews_fna.yaml
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
   fna-lightning bench translate runs/numbers_fna/version_0/checkpoints/best.ckpt
@@ -12,22 +13,21 @@ Examples:
 import argparse
 from types import ModuleType
 
-from fna_lightning.bench import analysis, attention, callbacks, train, translate
 
-# each module has add_arguments and run
-BENCHMARKS: dict[str, ModuleType] = {
-    "analysis": analysis,
-    "attention": attention,
-    "callbacks": callbacks,
-    "train": train,
-    "translate": translate,
-}
+def benchmarks() -> dict[str, ModuleType]:
+    """Return the modules of the benchmarks by name; each has ``add_arguments`` and ``run``."""
+    # here, because they import PyTorch, which the help of `fna-lightning` does not need
+    from fna_lightning.bench import analysis, attention, callbacks, start, train, translate
+
+    modules = (analysis, attention, callbacks, start, train, translate)
+    return {module.__name__.rpartition(".")[2]: module for module in modules}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one sub-command per benchmark."""
-    subparsers = parser.add_subparsers(dest="benchmark", required=True, metavar="{" + ",".join(BENCHMARKS) + "}")
-    for name, module in BENCHMARKS.items():
+    modules = benchmarks()
+    subparsers = parser.add_subparsers(dest="benchmark", required=True, metavar="{" + ",".join(modules) + "}")
+    for name, module in modules.items():
         text = module.__doc__ or ""
         subparser = subparsers.add_parser(
             name,
@@ -40,4 +40,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen benchmark."""
-    return BENCHMARKS[args.benchmark].run(args)
+    return benchmarks()[args.benchmark].run(args)

@@ -59,6 +59,18 @@ def _subclasses(base: type) -> Entries:
     return dict(sorted(entries.items()))
 
 
+def _exported(package: str, base: str | None = None) -> Entries:
+    """Return the classes that a package of fna-lightning exports, without importing it."""
+    from fna_lightning.config.class_index import exported_classes
+
+    return {name: (OURS, summary) for name, summary in exported_classes(package, base).items()}
+
+
+def _of_plugins(base: type) -> Entries:
+    """Return the subclasses of ``base`` that plug-ins have registered."""
+    return {name: entry for name, entry in _subclasses(base).items() if entry[0] != OURS}
+
+
 def _attentions() -> Entries:
     from fna_lightning.attention import Attention
 
@@ -78,26 +90,30 @@ def _kernels() -> Entries:
 
 
 def _tasks() -> Entries:
-    import fna_lightning.tasks  # noqa: F401 - the import registers its classes
-    from fna_lightning.task import Task
+    entries = _exported("fna_lightning.tasks", "Task")
+    if load_plugins():
+        from fna_lightning.task import Task
 
-    return _subclasses(Task)
+        entries |= _of_plugins(Task)
+    return dict(sorted(entries.items()))
 
 
 def _data() -> Entries:
-    import lightning as L
+    entries = _exported("fna_lightning.tasks", "LightningDataModule")
+    if load_plugins():
+        import lightning as L
 
-    import fna_lightning.tasks  # noqa: F401 - the import registers its classes
-
-    return _subclasses(L.LightningDataModule)
+        entries |= _of_plugins(L.LightningDataModule)
+    return dict(sorted(entries.items()))
 
 
 def _callbacks() -> Entries:
-    import lightning as L
+    entries = _exported("fna_lightning.callbacks")
+    if load_plugins():
+        import lightning as L
 
-    import fna_lightning.callbacks  # noqa: F401 - the import registers its classes
-
-    return _subclasses(L.Callback)
+        entries |= _of_plugins(L.Callback)
+    return dict(sorted(entries.items()))
 
 
 def _configs() -> Entries:

@@ -25,8 +25,6 @@ from fna_lightning.commands.train import train
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.errors import UsageError
 from fna_lightning.experiments.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
-from fna_lightning.experiments.markdown import publish, read_published
-from fna_lightning.experiments.report import ReportOptions, write_report
 from fna_lightning.experiments.runner import run_cells
 from fna_lightning.training.fit_help import SHORT_FLAGS
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE, read_results
@@ -71,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @stop_by_signal()
 def run(args: argparse.Namespace) -> int:
     """Run the unfinished cells, then print and write the report of all finished ones."""
+    from fna_lightning.experiments.markdown import publish, read_published
+    from fna_lightning.experiments.report import ReportOptions, write_report
+
     if args.seeds < 1 or args.workers < 1:
         raise ValueError(f"--seeds and --workers must be at least 1, got {args.seeds} and {args.workers}")
     configs = [resolve_config(name) for name in args.config]

@@ -30,6 +30,7 @@ def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
 
     from fna_lightning.callbacks.defaults import run_callbacks
     from fna_lightning.training.cli import TrainingCLI
+    from fna_lightning.training.loggers import finish_loggers
     from fna_lightning.training.malloc import keep_freed_memory
     from fna_lightning.training.run_folder import own_run_folder
     from fna_lightning.utils.limits import limit_jsonargparse
@@ -40,7 +41,7 @@ def train(argv: list[str], resume: "ResumePoint | None" = None) -> int:
     keep_freed_memory()
     limit_jsonargparse()
     try:
-        with stop_by_signal(GRACE), own_run_folder():
+        with stop_by_signal(GRACE), own_run_folder(), finish_loggers():
             TrainingCLI(argv, run_name(names[0]) if names else "unnamed", run_callbacks, resume, trust=trust)
     except SIGTERMException:
         return 128 + signal.SIGTERM

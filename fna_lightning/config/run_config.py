@@ -27,6 +27,7 @@ SECTIONS: dict[str, Any] = {
     "seed_everything": int | bool | None,
     "model": Task,
     "data": L.LightningDataModule,
+    "logger": str | None,
     "optimizer": OptimizerCallable | None,
     "lr_scheduler": LRSchedulerCallable | None,
     "ckpt_path": str | None,

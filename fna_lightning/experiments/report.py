@@ -101,7 +101,9 @@ def write_report(
     draw(options.metric, by_label, summaries, root / "results.png")
     report_epochs(results, root, console)
     console.print(f"report: {root}/results.json, results.csv, results.md, results.png", highlight=False)
-    console.print(f"tensorboard --logdir {root}", highlight=False)
+    # the runs may use another logger
+    if next(root.rglob("events.out.tfevents*"), None):
+        console.print(f"tensorboard --logdir {root}", highlight=False)
     return report
 
 

@@ -14,7 +14,6 @@ import torch
 import yaml
 from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.strategies import Strategy
 
@@ -28,7 +27,7 @@ from fna_lightning.config.registry import register_builtins
 from fna_lightning.config.run_config import TRUST_HELP
 from fna_lightning.errors import UsageError
 from fna_lightning.task import Task
-from fna_lightning.training.csv_logger import MetricsCSVLogger
+from fna_lightning.training import loggers
 from fna_lightning.training.dataloading import RunData
 from fna_lightning.training.fsdp import FullySharded
 from fna_lightning.training.overrides import parse_command_line
@@ -71,6 +70,7 @@ class SaveConfig(SaveConfigCallback):
                 log.info("changed: %s", line)
         # atomic, because a run without its configuration cannot be resumed
         write_text(path, text)
+        loggers.log_config(trainer.loggers, yaml.safe_load(text), path)
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,7 @@ class TrainingCLI(LightningCLI):
             read_checkpoint(path)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--logger", type=str, default=loggers.DEFAULT, help=loggers.HELP)
         for fact in DATA_FACTS:
             parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
 
@@ -166,6 +167,9 @@ class TrainingCLI(LightningCLI):
         super()._add_instantiators()
         # after those of Lightning, because the first one that matches a class builds it
         self.parser.add_instantiator(build, object)
+
+    def before_instantiate_classes(self) -> None:
+        self.logger_names = loggers.logger_names(self.config[self.subcommand].logger)
 
     def instantiate_classes(self) -> None:
         with self._naming_the_setting():
@@ -193,7 +197,7 @@ class TrainingCLI(LightningCLI):
         if self.subcommand == "fit":
             lock_run_folder(self.folder)
         if not arguments.logger and arguments.logger is not False:
-            kwargs["logger"] = self._loggers()
+            kwargs["logger"] = loggers.run_loggers(self.logger_names, self.folder, str(self.subcommand), self.resume)
         callbacks = arguments.callbacks or []
         seed = config.get("seed_everything")
         context = RunContext(
@@ -205,19 +209,6 @@ class TrainingCLI(LightningCLI):
         )
         callbacks = self.callbacks(callbacks if isinstance(callbacks, list) else [callbacks], context)
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)
-
-    def _loggers(self) -> list[Logger]:
-        location: dict[str, Any] = {
-            "save_dir": self.folder.parent.parent,
-            "name": self.folder.parent.name,
-            "version": self.folder.name,
-        }
-        # hides the values logged after the checkpoint, which a resumed run logs again
-        purge: dict[str, Any] = {"purge_step": self.resume.step} if self.resume else {}
-        loggers: list[Logger] = [TensorBoardLogger(**location, **purge)]
-        if self.subcommand == "fit":
-            loggers.append(MetricsCSVLogger(self.folder, self.resume.rows if self.resume else 0))
-        return loggers
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run the subcommand; if a signal stops it, end the processes that it launched."""

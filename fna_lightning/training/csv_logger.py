@@ -69,12 +69,12 @@ class MetricsCSVLogger(Logger):
         columns = sorted({*(self._columns or []), *(name for row in self._unsaved for name in row)})
         try:
             if columns == self._columns:
-                with open(self._path, "a", newline="", opener=existing) as file:
+                with open(self.path, "a", newline="", opener=existing) as file:
                     csv.DictWriter(file, columns).writerows(self._unsaved)
             else:
                 self._rewrite([*self._read(), *self._unsaved], columns)
         except OSError as error:
-            raise UsageError(cannot_write(self._path, error)) from error
+            raise UsageError(cannot_write(self.path, error)) from error
         self._columns, self._unsaved = columns, []
 
     @rank_zero_only
@@ -90,13 +90,14 @@ class MetricsCSVLogger(Logger):
             self._rewrite(kept, self._columns)
 
     @property
-    def _path(self) -> Path:
+    def path(self) -> Path:
+        """Path of metrics.csv."""
         return self.folder / "metrics.csv"
 
     def _read(self) -> list[dict[str, Any]]:
-        if not self._path.is_file():
+        if not self.path.is_file():
             return []
-        with self._path.open(newline="") as file:
+        with self.path.open(newline="") as file:
             return list(csv.DictReader(file))
 
     def _rewrite(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
@@ -105,7 +106,7 @@ class MetricsCSVLogger(Logger):
             writer = csv.DictWriter(text, columns)
             writer.writeheader()
             writer.writerows(rows)
-        write_text(self._path, text.getvalue())
+        write_text(self.path, text.getvalue())
 
 
 def rows_written(loggers: list[Logger]) -> int:

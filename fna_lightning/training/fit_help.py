@@ -40,6 +40,7 @@ _TRAINING = [
     ("--trainer.limit_val_batches N", "use only N batches of each validation"),
     ("--trainer.check_val_every_n_epoch N", "validate every N epochs"),
     ("--trainer.callbacks+=NAME", "add a callback; without the +, the callbacks of the configuration are replaced"),
+    ("--logger NAMES", "tensorboard, csv, wandb, mlflow, or several separated by commas"),
     ("--trainer.default_root_dir DIR", "where run folders are written (default: runs)"),
     ("--trainer.fast_dev_run true", "try one batch of training and validation, and write nothing"),
 ]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import yaml
 
 from fna_lightning.errors import UsageError, one_line
@@ -167,6 +166,8 @@ def check_tree(tree: Any, name: str) -> None:
 
 def limit_jsonargparse() -> None:
     """Make jsonargparse check these limits for all YAML that it loads: files, and strings that it parses as YAML."""
+    import jsonargparse
+
     load: Callable[..., Any] = jsonargparse.get_loader("yaml")
     if getattr(load, "has_limits", False):
         return

@@ -8,6 +8,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
 from fna_lightning.attention import DotProduct
@@ -39,6 +40,7 @@ def trainer(**options: Any) -> Any:
         "precision": "32-true",
         "optimizers": [optimizer],
         "datamodule": SimpleNamespace(batch_size=8),
+        "loggers": [],
     }
     return SimpleNamespace(**(state | options))
 
@@ -57,7 +59,8 @@ def fit(summary: RunSummary, **options: Any) -> None:
 
 
 def test_results_of_a_training_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(RunSummary(str(tmp_path), seed=7))
+    logger = TensorBoardLogger(tmp_path.parent, name="", version=tmp_path.name)
+    fit(RunSummary(str(tmp_path), seed=7), loggers=[logger])
     written = results(tmp_path)
     assert written["fit"]["metrics"] == {"val/loss": 0.5, "train/loss_step": 0.25}
     assert written["fit"]["epochs"] == 2
