@@ -32,7 +32,7 @@ from fna_lightning.training.parser import HelpFormatter, OneLineParser, Trusting
 from fna_lightning.training.process_tree import end_ranks
 from fna_lightning.training.run_folder import lock_run_folder, new_run_folder, run_folder_of
 from fna_lightning.training.signals import SIGNAL_STATE
-from fna_lightning.training.subcommands import help_options
+from fna_lightning.training.subcommands import help_options, require_checkpoint
 from fna_lightning.utils.files import write_text
 
 DEFAULT_ROOT = "runs"
@@ -146,6 +146,9 @@ class TrainingCLI(LightningCLI):
         path = self.config[self.config.subcommand].get("ckpt_path")
         if path and Path(path).is_file():
             read_checkpoint(path)
+
+    def before_instantiate_classes(self) -> None:
+        require_checkpoint(str(self.subcommand), self.config[self.subcommand].get("ckpt_path"))
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         for fact in DATA_FACTS:
