@@ -186,8 +186,9 @@ def limited(trainer: L.Trainer, split: str) -> dict[str, Any]:
     if not 0 < evaluated < total:
         return {}
     counts = count_examples(loader, evaluated)
-    unit = "batches" if counts is None else "examples"
-    return {"limited": {split: dict(zip(("evaluated", "total", "unit"), (*(counts or (evaluated, total)), unit)))}}
+    if counts is None:
+        return {"limited": {split: {"evaluated": evaluated, "total": total, "unit": "batches"}}}
+    return {"limited": {split: {"evaluated": counts[0], "total": counts[1], "unit": "examples"}}}
 
 
 def describe_limit(split: str, counts: dict[str, Any]) -> str:

@@ -77,6 +77,8 @@ class RunContext:
         seed: seed of the run, or None.
         model: the model to train or evaluate.
         checkpointing: whether the run writes checkpoints.
+        progress_bar: whether progress is shown.
+        model_summary: whether the parts of the model are listed.
     """
 
     verb: str
@@ -84,6 +86,8 @@ class RunContext:
     seed: int | None
     model: L.LightningModule
     checkpointing: bool
+    progress_bar: bool = True
+    model_summary: bool = True
 
 
 # (callbacks of the configuration, context) -> callbacks of the run
@@ -188,6 +192,8 @@ class TrainingCLI(LightningCLI):
             seed=seed if isinstance(seed, int) else None,
             model=self.model,
             checkpointing=config.trainer.enable_checkpointing is not False,
+            progress_bar=config.trainer.enable_progress_bar is not False,
+            model_summary=config.trainer.enable_model_summary is not False,
         )
         callbacks = self.callbacks(callbacks if isinstance(callbacks, list) else [callbacks], context)
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)
