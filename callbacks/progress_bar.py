@@ -47,7 +47,8 @@ class RunProgressBar(RichProgressBar):
 
     def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
         estimates = [callback for callback in trainer.callbacks if isinstance(callback, RunEstimate)]  # type: ignore[attr-defined]
-        if estimates and self.is_enabled and time.monotonic() - self._read >= STATUS_INTERVAL:
+        due = trainer.is_last_batch or time.monotonic() - self._read >= STATUS_INTERVAL
+        if estimates and self.is_enabled and due:
             self._read = time.monotonic()
             self.status = ", ".join(estimates[0].status())
         super().on_train_batch_end(trainer, *args)

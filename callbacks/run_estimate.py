@@ -15,8 +15,9 @@ from fna_lightning.training.timer import IntervalTimer
 
 log = logging.getLogger(__name__)
 
-# The estimate is logged after this many measured batches, or after this many seconds with two of them.
+# The estimate is logged after ENOUGH_BATCHES measured batches, or after ENOUGH_SECONDS with at least FEW_BATCHES.
 ENOUGH_BATCHES = 20
+FEW_BATCHES = 5
 ENOUGH_SECONDS = 30.0
 # Shorter runs get no estimate, and longer ones the name of a faster configuration.
 SHORTEST = 30.0
@@ -88,7 +89,7 @@ class RunEstimate(L.Callback):
 
     def _measured_enough(self) -> bool:
         batches = self.clock.batches
-        return batches >= ENOUGH_BATCHES or (batches >= 2 and self.clock.elapsed >= ENOUGH_SECONDS)
+        return batches >= ENOUGH_BATCHES or (batches >= FEW_BATCHES and self.clock.elapsed >= ENOUGH_SECONDS)
 
     def _log_estimate(self, task: str) -> None:
         if self._left is None:
@@ -114,7 +115,8 @@ def describe_run(trainer: L.Trainer, module: L.LightningModule) -> str:
     else:
         text = f"{parameters:,} parameters, epochs of unknown length"
     total = trainer.estimated_stepping_batches
-    if total < math.inf:
+    # -1 for data of unknown length without max_steps
+    if 0 < total < math.inf:
         text += f", {total:,.0f} steps in all"
     if trainer.global_step:
         text += f", {trainer.global_step:,} done"
