@@ -8,9 +8,12 @@ from fna_lightning.callbacks.entropy import AttentionEntropy
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
+from fna_lightning.callbacks.parameter_summary import ParameterSummary
 from fna_lightning.callbacks.path_length import PathLength
 from fna_lightning.callbacks.prediction_writer import PredictionWriter
+from fna_lightning.callbacks.progress_bar import RunProgressBar
 from fna_lightning.callbacks.projector import Projector
+from fna_lightning.callbacks.run_estimate import RunEstimate
 from fna_lightning.callbacks.run_summary import RunSummary
 from fna_lightning.callbacks.spectral_gap import SpectralGap
 
@@ -23,9 +26,12 @@ __all__ = [
     "FiniteLoss",
     "HParams",
     "LastCheckpoint",
+    "ParameterSummary",
     "PathLength",
     "PredictionWriter",
     "Projector",
+    "RunEstimate",
+    "RunProgressBar",
     "RunSummary",
     "SpectralGap",
 ]

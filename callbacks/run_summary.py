@@ -14,6 +14,8 @@ from rich.table import Table
 
 from fna_lightning.attention import Attention
 from fna_lightning.attention.kernels import chosen_kernels
+from fna_lightning.callbacks.step_size import describe_step, step_size
+from fna_lightning.training.dataloading import count_examples
 from fna_lightning.training.loggers import viewers
 from fna_lightning.training.run_folder import write_results
 from fna_lightning.utils.versions import package_versions
@@ -37,6 +39,7 @@ class RunSummary(L.Callback):
         self._earlier: dict[str, Any] = {}
         # metrics and number of epochs at the end of training
         self._ended: dict[str, Any] = {}
+        self._module: L.LightningModule | None = None
         self._start_clock()
 
     def _start_clock(self) -> None:
@@ -49,6 +52,12 @@ class RunSummary(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._earlier = state_dict
         self._ended = state_dict["ended"]
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._module = pl_module
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._module = None
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start_clock()
@@ -63,13 +72,21 @@ class RunSummary(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # not called if a finished run is resumed; the state of the checkpoint is reported then
-        self._ended = {"metrics": last_metrics(trainer), "epochs": trainer.current_epoch}
+        self._ended = {"metrics": last_metrics(trainer), "epochs": trainer.current_epoch} | limited(trainer, "val")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn == "validate":
+            self._start_clock()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start_clock()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._report(trainer, pl_module, "fit")
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn == "validate":
+            self._report(trainer, pl_module, "validate")
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._report(trainer, pl_module, "test")
@@ -81,6 +98,8 @@ class RunSummary(L.Callback):
         if stage == "fit":
             part |= {"epochs": trainer.current_epoch, "steps": trainer.global_step, **self._ended} | self._best(trainer)
             part["step_size"] = self.steps or self._earlier.get("steps", {})
+        else:
+            part |= limited(trainer, "test" if stage == "test" else "val")
         path = write_results(self.folder, {stage: part, "run": self._facts(trainer, pl_module)})
         self._print(stage, part, path, viewers(trainer.loggers))
 
@@ -94,8 +113,8 @@ class RunSummary(L.Callback):
         }
 
     def _kernels(self) -> dict[str, str]:
-        """Return the kernel of each attention, including those used before the run was resumed."""
-        return {**self._earlier.get("kernels", {}), **chosen_kernels()}
+        """Return the kernel of each attention of the model, including those used before the run was resumed."""
+        return {**self._earlier.get("kernels", {}), **(chosen_kernels(self._module) if self._module else {})}
 
     def _best(self, trainer: L.Trainer) -> dict[str, Any]:
         """Return path and metric of the best checkpoint; empty if there is none."""
@@ -124,10 +143,14 @@ class RunSummary(L.Callback):
         }
 
     def _print(self, stage: str, part: dict[str, Any], path: Path, lines: list[str]) -> None:
-        table = Table("", "", title=f"{stage} finished", title_justify="left", show_header=False)
+        epochs = f" after epoch {part['epochs']}" if part.get("epochs") else ""
+        table = Table("", "", title=f"{stage} finished{epochs}", title_justify="left", show_header=False)
         for name, value in part["metrics"].items():
-            if not name.endswith("_step"):
+            # Lightning repeats a metric under the names of its step and its epoch
+            if not name.endswith(("_step", "_epoch")):
                 table.add_row(name, f"{value:.4f}")
+        for split, counts in part.get("limited", {}).items():
+            table.add_row(f"{split}/ metrics", describe_limit(split, counts))
         if "best_value" in part and part["best_value"] is not None:
             table.add_row(f"best {part['best_metric']}", f"{part['best_value']:.4f}")
         if part.get("step_size"):
@@ -150,24 +173,26 @@ def last_metrics(trainer: L.Trainer) -> dict[str, float]:
     return {name: float(value) for name, value in sorted(trainer.callback_metrics.items())}
 
 
-def step_size(trainer: L.Trainer) -> dict[str, Any]:
-    """Return the batch size per process, the effective batch size and the learning rates of an optimizer step."""
-    batch_size = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
-    count = trainer.world_size * trainer.accumulate_grad_batches
-    return {
-        "batch_size": batch_size,
-        "processes": trainer.world_size,
-        "accumulated": trainer.accumulate_grad_batches,
-        "effective_batch": batch_size * count if isinstance(batch_size, int) else None,
-        "learning_rate": [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups],
-    }
+def limited(trainer: L.Trainer, split: str) -> dict[str, Any]:
+    """Return how much of a split was evaluated, under the key "limited"; empty if all of it was.
+
+    Args:
+        trainer: trainer after the evaluation.
+        split: "val" or "test".
+    """
+    loader = getattr(trainer, f"{split}_dataloaders", None)
+    batches = getattr(trainer, f"num_{split}_batches", None)
+    if not hasattr(loader, "__len__") or isinstance(loader, list | tuple | dict) or not batches:
+        return {}
+    evaluated, total = int(batches[0]), len(loader)
+    if not 0 < evaluated < total:
+        return {}
+    counts = count_examples(loader, evaluated)
+    if counts is None:
+        return {"limited": {split: {"evaluated": evaluated, "total": total, "unit": "batches"}}}
+    return {"limited": {split: {"evaluated": counts[0], "total": counts[1], "unit": "examples"}}}
 
 
-def describe_step(steps: dict[str, Any]) -> str:
-    """Return ``step_size`` as one line of text."""
-    rates = ", ".join(f"{rate:g}" for rate in steps["learning_rate"])
-    return (
-        f"effective batch {steps['effective_batch'] or 'unknown'} = {steps['batch_size'] or '?'} x "
-        f"{steps['processes']} process{'es' * (steps['processes'] > 1)} x {steps['accumulated']} accumulated, "
-        f"learning rate {rates}"
-    )
+def describe_limit(split: str, counts: dict[str, Any]) -> str:
+    """Return one entry of ``limited`` as text."""
+    return f"on {counts['evaluated']} of {counts['total']} {counts['unit']} (limit_{split}_batches)"

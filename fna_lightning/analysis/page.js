@@ -146,7 +146,7 @@ function drawMeasures() {
   });
   const parts = [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))];
   if (report.split) {
-    const title = element("tr", {}, element("th", {}, `mean ± std over ${report.split.count} of ${report.split.name}`), element("th", {}), ...MEASURES.map(() => element("th", {})));
+    const title = element("tr", {}, element("th", {}, `this head: mean ± std over ${report.split.count} examples of ${report.split.name}`), element("th", {}), ...MEASURES.map(() => element("th", {})));
     const more = report.models.map((model, i) => {
       const own = report.split.models[i].find((head) => head.layer === state.layer && head.head === state.head);
       return element("tr", {}, element("td", {}, swatch(i), model.label), element("td", {}),

@@ -162,7 +162,7 @@ def summary(
         "repeats": args.repeats,
         "configs": {config.name: _config_summary(config, blocks[config.name]) for config in configs},
         "ratios": ratios,
-        "kernels": chosen_kernels(),
+        "kernels": chosen_kernels(*(config.task for config in configs)),
         "threads": torch.get_num_threads(),
         "machine": platform.processor() or platform.machine(),
         "versions": package_versions(),

@@ -29,8 +29,11 @@ from fna_lightning.errors import UsageError
 from fna_lightning.utils.console import wide_console
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fna_lightning.analysis import Report
     from fna_lightning.analysis.measurements import Tick
+    from fna_lightning.analysis.report import HeadReport, HeadSummary
 
 log = logging.getLogger(__name__)
 
@@ -123,17 +126,33 @@ def show(report: "Report", unit: str) -> None:
     from fna_lightning.graph import MEASURES
 
     split, first = report.split, report.examples[0]
-    title = f"mean over {split.count} {unit} of {split.name}" if split else first.title
-    table = Table("", *MEASURES, title=f"{title}, all heads", title_justify="left")
+    shown = f"{split.count} {unit} spread evenly over the split {split.name!r}" if split else first.title
+    table = Table("", "heads", *MEASURES, title=f"mean over {shown} and over all heads", title_justify="left")
+    notes = []
     for number, model in enumerate(report.models):
+        heads = split.models[number] if split else first.models[number].heads
         cells = []
         for name in MEASURES:
-            if split:
-                heads = split.models[number]
-                values = [head.measures[name].mean for head in heads if name in head.measures]
-            else:
-                values = [head.measures[name] for head in first.models[number].heads]
-            values = [value for value in values if math.isfinite(value)]
+            values, count = head_means(heads, name)
+            total = len(heads) * (split.count if split else 1)
             cells.append(f"{sum(values) / len(values):.4f}" if values else "-")
-        table.add_row(model.label, *cells)
-    wide_console().print(table)
+            if values and count < total:
+                notes.append(f"{model.label}: {name} is the mean over {count} of {total} values; the rest are infinite")
+        layers = len({head.layer for head in heads})
+        table.add_row(model.label, f"{len(heads)} in {layers} layer{'s' * (layers > 1)}", *cells)
+    console = wide_console()
+    console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
+
+
+def head_means(heads: "Sequence[HeadReport | HeadSummary]", name: str) -> tuple[list[float], int]:
+    """Return the finite values of a measure, one per head, and the number of finite values they are means of."""
+    values, count = [], 0
+    for head in heads:
+        measured = head.measures.get(name, math.nan)
+        value, examples = (measured, 1) if isinstance(measured, float) else (measured.mean, measured.count)
+        if math.isfinite(value):
+            values.append(value)
+            count += examples
+    return values, count

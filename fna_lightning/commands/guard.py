@@ -101,6 +101,8 @@ def configure_output() -> None:
     if not log.handlers:
         log.addHandler(CurrentStderrHandler())
     log.setLevel(logging.INFO if not int(os.environ.get("LOCAL_RANK", "0")) else logging.WARNING)
+    # sacrebleu repeats this advice for every sentence, but the score of the paper is defined without it
+    logging.getLogger("sacrebleu").addFilter(lambda record: "effective_order" not in str(record.msg))
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(
-        lambda record: not str(record.msg).startswith(("💡", "TPU available"))
+        lambda record: not str(record.msg).startswith(("💡", "TPU available", "Trainer already configured with model"))
     )

@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
+from fna_lightning.callbacks.run_summary import describe_limit
 from fna_lightning.experiments.epochs import report_epochs
 from fna_lightning.experiments.grid import Cell
 from fna_lightning.experiments.markdown import published_value, sweep_markdown
@@ -80,11 +81,15 @@ def write_report(
         for name in ("seconds", "cpu_seconds")
     )
     print_table(options.metric, summaries, differences, seconds, console)
+    limits = limited_tests(results)
+    for label, note in limits.items():
+        console.print(f"{label}: tested {note}", highlight=False)
     report = {
         "metric": options.metric,
         "command": options.command,
         "set": options.settings,
         "unfinished": unfinished,
+        "limited": limits,
         "runs": [{"label": cell.label, "seed": cell.seed, "value": value} for cell, value in values.items()],
         "summary": {label: _nan_to_none(asdict(summary)) for label, summary in summaries.items()},
         "paired": {label: _nan_to_none(asdict(difference)) for label, difference in differences.items()},
@@ -105,6 +110,15 @@ def write_report(
     if next(root.rglob("events.out.tfevents*"), None):
         console.print(f"tensorboard --logdir {root}", highlight=False)
     return report
+
+
+def limited_tests(results: dict[Cell, dict[str, Any]]) -> dict[str, str]:
+    """Return how much of the test split was used, by the label of each cell whose test was limited."""
+    return {
+        cell.label: describe_limit("test", stages["test"]["limited"]["test"])
+        for cell, stages in results.items()
+        if "limited" in stages["test"]
+    }
 
 
 def compare(by_label: dict[str, dict[int, float]], baseline: str | None) -> dict[str, PairedDifference]:
@@ -130,11 +144,11 @@ def print_table(
     console: Console,
 ) -> None:
     """Print one row per label."""
-    columns = ["", "seeds", "mean", "± 95 %", "median", "best", "worst", "std", "train s"]
+    columns = ["", "seeds", "mean", "± 95 %", "median", "best", "worst", "std", "train s a run"]
     table = Table(*columns, *(["difference", "p"] if differences else []), title=metric, title_justify="left")
     for label, summary in summaries.items():
         numbers = (summary.mean, summary.half_width, summary.median, summary.best, summary.worst, summary.std)
-        cells = [label, str(summary.count), *map(_number, numbers), f"{seconds[label]:.0f}"]
+        cells = [label, str(summary.count), *map(_number, numbers), f"{seconds[label] / summary.count:.0f}"]
         if differences:
             difference = differences.get(label)
             cells += (

@@ -19,8 +19,10 @@ BLOCK = 256
 
 def linear_cross_entropy(
     features: Tensor, weight: Tensor, target: Tensor, smoothing: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """Return the mean loss with label smoothing, and the mean loss without it, which has no gradient.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean loss with label smoothing, the mean loss without it, and the accuracy.
+
+    Only the first has a gradient. The accuracy is the share of targets with the highest score.
 
     Args:
         features: (T, D) feature vectors.
@@ -30,13 +32,15 @@ def linear_cross_entropy(
     """
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"label smoothing must lie in [0, 1), got {smoothing}")
-    loss, plain = _LinearCrossEntropy.apply(features, weight, target, smoothing)
-    return loss, plain
+    loss, plain, accuracy = _LinearCrossEntropy.apply(features, weight, target, smoothing)
+    return loss, plain, accuracy
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         needs_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         device, count, size = features.device, len(target), len(weight)
         # Matrix products use the data type of autocast; everything else is computed in float32 at least. The rules of
@@ -45,7 +49,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact_dtype = torch.promote_types(features.dtype, torch.float32)
         grad_features = torch.empty_like(features, dtype=exact_dtype) if needs_grad else None
         grad_weight = torch.zeros_like(weight, dtype=exact_dtype) if needs_grad else None
-        total, plain = features.new_zeros((), dtype=torch.float64), features.new_zeros((), dtype=torch.float64)
+        total, plain, correct = (features.new_zeros((), dtype=torch.float64) for _ in range(3))
         with with_autocast_type(None, device):
             table = weight.to(compute_dtype)
             for start in range(0, count, BLOCK):
@@ -54,6 +58,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 # Subtracting the maximum avoids overflow in exp.
                 scores -= scores.amax(dim=-1, keepdim=True)
                 target_scores, mean = scores.gather(1, y), scores.mean(dim=-1, keepdim=True)
+                # The highest score of a token is exactly 0 now.
+                correct += (target_scores == 0.0).sum()
                 scores.exp_()
                 sums = scores.sum(dim=-1, keepdim=True)
                 logs = sums.log()
@@ -74,13 +80,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
                         grad_weight += grad_scores.mT @ x
         ctx.save_for_backward(grad_features, grad_weight)
         ctx.count, ctx.types = max(count, 1), (features.dtype, weight.dtype)
-        loss, plain = (total / ctx.count).to(exact_dtype), (plain / ctx.count).to(exact_dtype)
-        ctx.mark_non_differentiable(plain)
-        return loss, plain
+        loss, plain, accuracy = ((value / ctx.count).to(exact_dtype) for value in (total, plain, correct))
+        ctx.mark_non_differentiable(plain, accuracy)
+        return loss, plain, accuracy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         scale = upstream / ctx.count
         grads = (grad * scale for grad in ctx.saved_tensors)
         return *(grad.to(dtype) for grad, dtype in zip(grads, ctx.types, strict=True)), None, None

@@ -35,7 +35,7 @@ from fna_lightning.training.parser import HelpFormatter, OneLineParser, Trusting
 from fna_lightning.training.process_tree import end_ranks
 from fna_lightning.training.run_folder import lock_run_folder, new_run_folder, run_folder_of
 from fna_lightning.training.signals import SIGNAL_STATE
-from fna_lightning.training.subcommands import help_options
+from fna_lightning.training.subcommands import help_options, require_checkpoint
 from fna_lightning.utils.files import write_text
 
 DEFAULT_ROOT = "runs"
@@ -83,6 +83,8 @@ class RunContext:
         seed: seed of the run, or None.
         model: the model to train or evaluate.
         checkpointing: whether the run writes checkpoints.
+        progress_bar: whether progress is shown.
+        model_summary: whether the parts of the model are listed.
     """
 
     verb: str
@@ -90,6 +92,8 @@ class RunContext:
     seed: int | None
     model: L.LightningModule
     checkpointing: bool
+    progress_bar: bool = True
+    model_summary: bool = True
 
 
 # (callbacks of the configuration, context) -> callbacks of the run
@@ -158,6 +162,9 @@ class TrainingCLI(LightningCLI):
             self.config[verb]["ckpt_path"] = path
             read_checkpoint(path)
 
+    def before_instantiate_classes(self) -> None:
+        require_checkpoint(str(self.subcommand), self.config[self.subcommand].get("ckpt_path"))
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--logger", type=str, default=loggers.DEFAULT, help=loggers.HELP)
         for fact in DATA_FACTS:
@@ -206,6 +213,8 @@ class TrainingCLI(LightningCLI):
             seed=seed if isinstance(seed, int) else None,
             model=self.model,
             checkpointing=config.trainer.enable_checkpointing is not False,
+            progress_bar=config.trainer.enable_progress_bar is not False,
+            model_summary=config.trainer.enable_model_summary is not False,
         )
         callbacks = self.callbacks(callbacks if isinstance(callbacks, list) else [callbacks], context)
         return super().instantiate_trainer(callbacks=callbacks, default_root_dir=str(self.folder), **kwargs)

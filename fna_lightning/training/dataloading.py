@@ -13,11 +13,14 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from fna_lightning.checkpoints.exact.dataloader import ResumableDataLoader
 from fna_lightning.errors import UsageError
-from fna_lightning.training.samplers import RankBatchSampler
+from fna_lightning.training.samplers import EpochBatchSampler, RankBatchSampler, SampledBatchSampler
 
 LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
-# arguments of a DataLoader that its sharded copy keeps
+# Setting of the trainer that limits the batches of an evaluation. A limited prediction keeps the order of the data.
+LIMITS = {"val_dataloader": "limit_val_batches", "test_dataloader": "limit_test_batches"}
+
+# arguments of a DataLoader that a copy with another batch sampler keeps
 KEPT = (
     *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context"),
     *("generator", "prefetch_factor", "persistent_workers"),
@@ -79,6 +82,8 @@ def prepare_loader(loader: Any, trainer: L.Trainer, method: str, source: str) ->
         # Lightning's own samplers take the same seed.
         seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
         loader = shard_loader(loader, source, seed=seed, rank=trainer.global_rank, world_size=trainer.world_size)
+    if method in LIMITS:
+        return sample_loader(loader, getattr(trainer, LIMITS[method], 1.0))
     callbacks = [callback for callback in trainer.callbacks if isinstance(callback, BatchBoundaryCallback)]  # type: ignore[attr-defined]
     if method != "train_dataloader" or not callbacks:
         return loader
@@ -117,8 +122,7 @@ def shard_loader(loader: Any, source: str, *, seed: int, rank: int, world_size: 
     batch_sampler = getattr(loader, "batch_sampler", None)
     if any(_knows_rank(owner) for owner in (loader, batch_sampler, getattr(loader, "sampler", None))):
         return _require_examples(loader, source, world_size)
-    plain = isinstance(loader, DataLoader) and type(batch_sampler) is BatchSampler
-    if not plain or type(loader.sampler) not in (SequentialSampler, RandomSampler):
+    if not _is_plain(loader, SequentialSampler, RandomSampler):
         iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
         raise UsageError(
             f"{source} would give all of its examples to each of the {world_size} processes, and "
@@ -134,8 +138,64 @@ def shard_loader(loader: Any, source: str, *, seed: int, rank: int, world_size: 
         rank=rank,
         world_size=world_size,
     )
+    return _require_examples(_with_sampler(loader, sampler), source, world_size)
+
+
+def sample_loader(loader: Any, limit: float) -> Any:
+    """Return a loader whose batches up to ``limit`` are a fixed random sample of the data.
+
+    A loader that is not limited, shuffles, or has a sampler of another class is returned as it is.
+
+    Args:
+        loader: loader, or list or dictionary of loaders, of an evaluation.
+        limit: ``limit_val_batches`` or ``limit_test_batches`` of the trainer: an integer is a number of batches, a
+            float is a share of them.
+    """
+    if isinstance(loader, list | tuple):
+        return type(loader)(sample_loader(part, limit) for part in loader)
+    if isinstance(loader, dict):
+        return {key: sample_loader(part, limit) for key, part in loader.items()}
+    sampler = getattr(loader, "batch_sampler", None)
+    if isinstance(loader, DataLoader) and _is_plain(loader, SequentialSampler):
+        settings = {"shuffle": False, "drop_last": loader.drop_last, "seed": 0, "rank": 0, "world_size": 1}
+        sampler = RankBatchSampler(len(loader.dataset), loader.batch_size, **settings)  # type: ignore[arg-type]
+    if not isinstance(loader, DataLoader) or not isinstance(sampler, EpochBatchSampler) or sampler.shuffle:
+        return loader
+    count = limit if isinstance(limit, int) else int(len(sampler) * limit)
+    if not 0 < count < len(sampler):
+        return loader
+    return _with_sampler(loader, SampledBatchSampler(sampler, count))
+
+
+def count_examples(loader: Any, batches: float) -> tuple[int, int] | None:
+    """Return how many examples the first batches of a loader hold in all processes, and how many the data set has.
+
+    Args:
+        loader: loader of an evaluation.
+        batches: number of batches that are evaluated in each process.
+
+    Returns:
+        The two numbers, or None if the loader does not tell them.
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if isinstance(sampler, EpochBatchSampler):
+        return sum(map(len, sampler.global_batches()[: int(batches)])), sampler.num_examples
+    if isinstance(loader, DataLoader) and _is_plain(loader, SequentialSampler, RandomSampler):
+        total = len(loader.dataset)  # type: ignore[arg-type]
+        return min(int(batches) * (loader.batch_size or 1), total), total
+    return None
+
+
+def _is_plain(loader: Any, *samplers: type) -> bool:
+    """Whether a loader uses PyTorch's own batches of examples in the order of one of ``samplers``."""
+    plain = isinstance(loader, DataLoader) and type(getattr(loader, "batch_sampler", None)) is BatchSampler
+    return plain and type(loader.sampler) in samplers
+
+
+def _with_sampler(loader: DataLoader[Any], sampler: EpochBatchSampler) -> DataLoader[Any]:
+    """Return a copy of a loader with another batch sampler."""
     kept: dict[str, Any] = {name: getattr(loader, name) for name in KEPT if getattr(loader, name, None) is not None}
-    return _require_examples(DataLoader(loader.dataset, batch_sampler=sampler, **kept), source, world_size)
+    return DataLoader(loader.dataset, batch_sampler=sampler, **kept)
 
 
 def _knows_rank(sampler: Any) -> bool:

@@ -1,5 +1,7 @@
 """Names, examples and help texts of Lightning's subcommands: ``fit``, ``validate``, ``test`` and ``predict``."""
 
+from fna_lightning.errors import UsageError
+
 SUBCOMMANDS = {
     "fit": "Train a model from a configuration.",
     "validate": "Evaluate a checkpoint on the validation split.",
@@ -44,3 +46,17 @@ def help_options(name: str, note: str) -> dict[str, str]:
         ),
         "epilog": f"{examples(name)}\n{note}",
     }
+
+
+def require_checkpoint(name: str, path: object) -> None:
+    """Raise a UsageError if a subcommand that evaluates a model has no checkpoint.
+
+    Args:
+        name: the subcommand.
+        path: its ``ckpt_path``.
+    """
+    if name != "fit" and not path:
+        raise UsageError(
+            f"{name} needs a trained model, and without --ckpt_path the weights would be random; add --ckpt_path "
+            "runs/NAME/version_0/checkpoints/best.ckpt"
+        )

@@ -1,7 +1,7 @@
 """Translation metrics computed with sacrebleu, each with its signature."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,26 @@ def gather(translations: list[Scored]) -> list[Scored]:
     return [translation for part in parts for translation in part]
 
 
+def keep_translated(
+    translations: list[Scored], sources: list[str], references: list[str]
+) -> tuple[list[Scored], list[str], list[str]]:
+    """Return the translations, sources and references of the pairs that were translated, numbered from 0.
+
+    An evaluation with a limit on its batches translates only some pairs of its split.
+    """
+    indices = sorted({translation.index for translation in translations})
+    numbers = {index: number for number, index in enumerate(indices)}
+    renumbered = [replace(translation, index=numbers[translation.index]) for translation in translations]
+    return renumbered, [sources[index] for index in indices], [references[index] for index in indices]
+
+
 def score(translations: list[Scored], references: list[str]) -> Report:
     """Return the metrics of translations; there must be exactly one translation per reference."""
     by_index = {translation.index: translation for translation in translations}
     if len(translations) != len(references) or sorted(by_index) != list(range(len(references))):
         raise RuntimeError(
             f"every sentence must be translated once: there are {len(references)} references, {len(translations)} "
-            f"translations of {len(by_index)} different sentences; test the whole split, without limits on its batches"
+            f"translations of {len(by_index)} different sentences; give every process its share of the split"
         )
     ordered = [by_index[index] for index in range(len(references))]
     hypotheses = [translation.hypothesis for translation in ordered]

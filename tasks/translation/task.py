@@ -15,7 +15,7 @@ from fna_lightning.search import Hypothesis
 from fna_lightning.task import Task
 from fna_lightning.tasks.translation.data import TranslationBatch, TranslationData
 from fna_lightning.tasks.translation.decoding import Decoding
-from fna_lightning.tasks.translation.scores import Scored, gather, score
+from fna_lightning.tasks.translation.scores import Scored, gather, keep_translated, score
 from fna_lightning.tasks.translation.translator import translate
 
 
@@ -23,7 +23,8 @@ class Translation(Task):
     """Translator: a sequence-to-sequence Transformer.
 
     ``test`` decodes with beam search and writes hypotheses, scores and their signatures into the run folder.
-    ``val/nll`` is the loss per token without label smoothing.
+    ``val/nll`` is the loss per token without label smoothing, ``val/token_accuracy`` the share of tokens that are the
+    most probable ones given the reference before them.
 
     Args:
         source_vocab_size: number of token ids of the source; taken from the data.
@@ -32,7 +33,8 @@ class Translation(Task):
         network: settings of the network.
         label_smoothing: amount of label smoothing in training.
         decoding: settings of beam search.
-        bleu_every: decode the validation split greedily every so many epochs of training (``val/bleu``); 0 for never.
+        bleu_every: decode the validation split greedily every so many epochs of training and after the last one
+            (``val/bleu``); 0 for never.
         optimizer: builds the optimizer from the parameters.
         lr_scheduler: builds the learning-rate schedule from the optimizer; None for a constant rate.
     """
@@ -51,7 +53,9 @@ class Translation(Task):
         optimizer: OptimizerCallable = Adam,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        super().__init__(MetricCollection({"nll": MeanMetric()}), optimizer, lr_scheduler)
+        # Without groups: torchmetrics would merge two means that are equal after the first batch.
+        metrics = MetricCollection({"nll": MeanMetric(), "token_accuracy": MeanMetric()}, compute_groups=False)
+        super().__init__(metrics, optimizer, lr_scheduler)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.network = network(source_vocab_size, target_vocab_size, attention)
@@ -70,10 +74,12 @@ class Translation(Task):
         features = self.network.features(batch.source, batch.source_lengths, prefix)
         real = torch.arange(next_tokens.size(1), device=next_tokens.device) < batch.target_lengths[:, None]  # (B, N)
         # Only real tokens are scored, because scoring takes the largest part of a step.
-        loss, nll = linear_cross_entropy(
+        loss, nll, accuracy = linear_cross_entropy(
             features[real], self.network.score_weight, next_tokens[real], self.label_smoothing
         )
-        self.stage_metrics(stage).update(nll, batch.target_lengths.sum())
+        metrics, weight = self.stage_metrics(stage), batch.target_lengths.sum()
+        metrics["nll"].update(nll, weight)
+        metrics["token_accuracy"].update(accuracy, weight)
         return loss
 
     def loss_weight(self, batch: TranslationBatch) -> int:
@@ -124,7 +130,9 @@ class Translation(Task):
         if trainer.sanity_checking:
             return False
         if self._fitting():
-            return self.bleu_every > 0 and (trainer.current_epoch + 1) % self.bleu_every == 0
+            epoch = trainer.current_epoch + 1
+            # after the last epoch too, because the closing table would otherwise show the BLEU of an earlier one
+            return self.bleu_every > 0 and (epoch % self.bleu_every == 0 or epoch == trainer.max_epochs)
         return True
 
     def _decode(self, batch: TranslationBatch, decoding: Decoding) -> None:
@@ -147,6 +155,10 @@ class Translation(Task):
         decoded = gather(self.decoded)
         self.decoded = []
         sources, references = self._data().texts(split)
+        limit = getattr(self.trainer, f"limit_{split}_batches")
+        # The integer 1 means one batch, the float 1.0 all batches.
+        if isinstance(limit, int) or limit != 1.0:
+            decoded, sources, references = keep_translated(decoded, sources, references)
         report = score(decoded, references)
         metrics = report.metrics if write else {"bleu": report.metrics["bleu"]}
         self.log_dict({f"{split}/{name}": value for name, value in metrics.items()})

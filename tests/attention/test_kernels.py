@@ -28,7 +28,7 @@ def test_the_first_call_logs_the_choice_once(caplog: pytest.LogCaptureFixture) -
         attention(q, k, v)
         attention(q, k, v)
     assert [r.message for r in caplog.records] == [f"{attention} is computed by the 'sdpa' kernel"]
-    assert chosen_kernels()[repr(attention)] == "sdpa"
+    assert chosen_kernels(attention)[repr(attention)] == "sdpa"
 
 
 def test_a_named_kernel_that_cannot_run_raises() -> None:

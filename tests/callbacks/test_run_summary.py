@@ -1,19 +1,23 @@
 """RunSummary: results.json, the closing table, and what a resumed run adds to its results."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from fna_lightning.attention import DotProduct
+from fna_lightning.attention import DotProduct, Fractional
 from fna_lightning.callbacks import RunSummary
-from fna_lightning.callbacks.run_summary import describe_step
+from fna_lightning.callbacks.step_size import describe_step, step_size
+from fna_lightning.training.samplers import TokenBatchSampler
 from fna_lightning.utils.versions import package_versions
 
 
@@ -67,6 +71,7 @@ def test_results_of_a_training_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert written["fit"]["steps"] == 10
     assert written["fit"]["step_size"] == {
         "batch_size": 8,
+        "unit": "examples",
         "processes": 2,
         "accumulated": 3,
         "effective_batch": 48,
@@ -134,6 +139,63 @@ def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ""
 
 
-def test_an_unknown_batch_size_is_named_so() -> None:
-    steps = {"batch_size": None, "processes": 1, "accumulated": 1, "effective_batch": None, "learning_rate": [1e-3]}
-    assert describe_step(steps) == "effective batch unknown = ? x 1 process x 1 accumulated, learning rate 0.001"
+def step(**options: Any) -> str:
+    """Return the description of a step of a trainer without a batch size in its data module."""
+    options.setdefault("datamodule", SimpleNamespace(batch_size=None))
+    return describe_step(step_size(trainer(world_size=1, accumulate_grad_batches=2, **options)))
+
+
+def test_the_effective_batch_of_a_loader_of_tokens_is_in_tokens() -> None:
+    sampler = TokenBatchSampler(np.arange(1, 9), np.arange(1, 9), 100, shuffle=True)
+    loader = DataLoader(TensorDataset(torch.zeros(8)), batch_sampler=sampler)
+    text = "effective batch up to 200 tokens = 100 x 1 process x 2 accumulated, learning rate 0.5, 0.25"
+    assert step(train_dataloader=loader) == text
+
+
+def test_the_effective_batch_is_that_of_the_loader() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(8)), batch_size=4)
+    text = "effective batch 8 = 4 x 1 process x 2 accumulated, learning rate 0.5, 0.25"
+    assert step(train_dataloader=loader) == text
+    assert step(train_dataloader=loader, datamodule=SimpleNamespace(batch_size=99)) == text
+
+
+def test_a_data_set_that_makes_batches_has_no_batch_size() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([torch.zeros(4)])
+
+    text = "effective batch = batch of the data loader x 1 process x 2 accumulated, learning rate 0.5, 0.25"
+    assert step(train_dataloader=DataLoader(Stream(), batch_size=None)) == text
+
+
+def test_the_learning_rate_is_that_after_a_warmup() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01)
+    assert step(optimizers=[optimizer]).endswith("learning rate 0.5")
+
+
+def test_only_kernels_of_this_model_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    q = torch.zeros(1, 1, 2, 4)
+    Fractional(1.7, kappa=0.3)(q, q, q)
+    model, summary = Model(), RunSummary(str(tmp_path))
+    model.attention(q, q, q)
+    summary.setup(trainer(), model, "fit")
+    assert list(summary.state_dict()["kernels"]) == [repr(DotProduct())]
+    summary.on_fit_end(trainer(), model)
+    assert capsys.readouterr().out.count("│ kernel") == 1
+
+
+def test_metrics_of_a_limited_evaluation_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(50)), batch_size=4)
+    fit(RunSummary(str(tmp_path)), val_dataloaders=loader, num_val_batches=[3])
+    assert results(tmp_path)["fit"]["limited"] == {"val": {"evaluated": 12, "total": 50, "unit": "examples"}}
+    printed = capsys.readouterr().out
+    assert "│ val/ metrics │ on 12 of 50 examples (limit_val_batches)" in printed
+    assert "fit finished after epoch 2" in printed
+
+
+def test_metrics_of_a_whole_evaluation_have_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(50)), batch_size=4)
+    fit(RunSummary(str(tmp_path)), val_dataloaders=loader, num_val_batches=[13])
+    assert "limited" not in results(tmp_path)["fit"]
+    assert "val/ metrics" not in capsys.readouterr().out

@@ -69,7 +69,9 @@ def test_a_split_and_a_comparison(checkpoints, tmp_path, capsys) -> None:
         assert curve["edges"]["accuracy"][0] == curve["nodes"]["accuracy"][0]
         # at p = 1 everything is removed, whether edges or nodes
         assert curve["edges"]["probability"][-1] == pytest.approx(curve["nodes"]["probability"][-1])
-    assert "mean over 6 texts of test" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "mean over 6 texts spread evenly over the split 'test' and over all heads" in printed
+    assert "4 in 1 layer " in printed
 
 
 def test_ablation_with_p_zero_changes_nothing_and_with_p_one_removes_attention(checkpoints) -> None:

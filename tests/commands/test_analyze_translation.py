@@ -63,7 +63,7 @@ def test_a_split_and_its_ablation(checkpoint, tmp_path, capsys) -> None:
     (curve,) = results["ablation"]
     assert curve["edges"]["accuracy"][0] == curve["nodes"]["accuracy"][0]
     assert curve["edges"]["probability"][-1] == pytest.approx(curve["nodes"]["probability"][-1])
-    assert "mean over 5" in capsys.readouterr().out
+    assert "mean over 5 texts spread evenly over the split 'test' and over all heads" in capsys.readouterr().out
 
 
 def test_an_empty_text_is_refused(checkpoint, capsys) -> None:

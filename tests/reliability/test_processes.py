@@ -101,7 +101,7 @@ def test_two_hosts_train_and_test_like_one_process(task: str, tmp_path: Path, mo
     (two,) = tmp_path.glob("two/*/version_*")
     assert json.loads((two / "results.json").read_text())["fit"]["step_size"] == {
         **tested["fit"]["step_size"],
-        "batch_size": share if setting == "batch_size" else None,
+        "batch_size": share,
         "processes": 2,
     }
     assert len(losses(single)) == steps

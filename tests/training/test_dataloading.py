@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 
 from fna_lightning.checkpoints.exact.dataloader import ResumableDataLoader
 from fna_lightning.errors import UsageError
-from fna_lightning.training.dataloading import RunData, shard_loader
-from fna_lightning.training.samplers import RankBatchSampler
+from fna_lightning.training.dataloading import RunData, count_examples, sample_loader, shard_loader
+from fna_lightning.training.samplers import RankBatchSampler, SampledBatchSampler
 
 from helpers.linear_task import NUM_EXAMPLES, PlainData
 
@@ -166,3 +166,58 @@ class Iterable(IterableDataset):
 def test_a_loader_that_cannot_be_sharded_is_refused(loader: DataLoader, message: str) -> None:
     with pytest.raises(UsageError, match=f"MyData.train_dataloader .*{message}"):
         shard_loader(loader, "MyData.train_dataloader", seed=0, rank=0, world_size=2)
+
+
+class OrderedData(PlainData):
+    """Twenty examples of each of two classes, in the order of their classes."""
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(TensorDataset(torch.arange(40)), 4)
+
+    test_dataloader = predict_dataloader = val_dataloader
+
+
+def limited_data(**limits: Any) -> RunData:
+    """Return the data of a run whose trainer has these limits."""
+    run = run_data(OrderedData())
+    run.trainer.__dict__.update({"limit_val_batches": 1.0, "limit_test_batches": 1.0, **limits})
+    return run
+
+
+def numbers(loader: Any, batches: int) -> list[int]:
+    """Return the examples of the first batches."""
+    return [number for _, (batch,) in zip(range(batches), loader, strict=False) for number in batch.tolist()]
+
+
+@pytest.mark.parametrize("limit", [3, 0.3])
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_limited_evaluation_is_a_fixed_random_sample(split: str, limit: float) -> None:
+    run = limited_data(**{f"limit_{split}_batches": limit})
+    loader = getattr(run, f"{split}_dataloader")()
+    # the length is that of the whole split, because Lightning computes a share from it
+    assert len(loader) == 10
+    torch_state = torch.get_rng_state()
+    sample = numbers(loader, 3)
+    assert sample == numbers(loader, 3) != list(range(12))
+    assert 3 <= sum(number < 20 for number in sample) <= 9
+    assert sorted(numbers(loader, 10)) == list(range(40))
+    torch.set_rng_state(torch_state)
+    assert numbers(getattr(run, f"{split}_dataloader")(), 3) == sample
+    assert count_examples(loader, 3) == (12, 40)
+
+
+@pytest.mark.parametrize("limit", [1.0, 10, 11, 0])
+def test_an_evaluation_that_is_not_limited_keeps_its_loader(limit: float) -> None:
+    loader = limited_data(limit_val_batches=limit).val_dataloader()
+    assert not isinstance(loader.batch_sampler, SampledBatchSampler)
+    assert numbers(loader, 10) == list(range(40))
+
+
+def test_a_limited_prediction_keeps_the_order_of_the_data() -> None:
+    assert numbers(limited_data(limit_predict_batches=3).predict_dataloader(), 3) == list(range(12))
+
+
+def test_a_loader_with_another_sampler_is_not_sampled() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(8)), sampler=WeightedRandomSampler([1.0] * 8, 8), batch_size=2)
+    assert sample_loader(loader, 2) is loader
+    assert sample_loader([loader], 2) == [loader]

@@ -13,6 +13,7 @@ from fna_lightning.training.samplers import (
     EpochBatchSampler,
     LengthGroupedBatchSampler,
     RankBatchSampler,
+    SampledBatchSampler,
     TokenBatchSampler,
 )
 
@@ -171,3 +172,60 @@ def test_token_batches_differ_between_epochs_and_repeat_within_one() -> None:
 def test_a_batch_of_zero_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
         token_sampler([1], 0, shuffle=False)
+
+
+def sampled(name: str, size: int, ranks: int, limit: int) -> list[SampledBatchSampler]:
+    """Return the samplers of all processes for an evaluation of ``limit`` batches."""
+    samplers = []
+    for rank in range(ranks):
+        source = SAMPLERS[name](size, rank, ranks)
+        source.shuffle = False
+        samplers.append(SampledBatchSampler(source, limit))
+    return samplers
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@given(size=st.integers(2, 9), ranks=st.integers(1, 3), limit=st.integers(1, 3))
+def test_a_sample_and_the_rest_are_all_examples_once(name: str, size: int, ranks: int, limit: int) -> None:
+    samplers = sampled(name, size, ranks, limit)
+    assert sorted(index for sampler in samplers for batch in sampler for index in batch) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sample_is_the_same_in_every_epoch_and_for_every_seed(name: str) -> None:
+    (first,), (second,) = sampled(name, 5, 1, 3), sampled(name, 5, 1, 3)
+    second.set_epoch(4)
+    second.source.seed = 8
+    assert list(first) == list(second) == list(first)
+
+
+@pytest.mark.parametrize("name", ["length", "rank"])
+def test_processes_with_the_same_global_batch_evaluate_the_same_sample(name: str) -> None:
+    (single,) = sampled(name, 8, 1, 3)
+    samples = []
+    for samplers in ([single], sampled(name, 4, 2, 3), sampled(name, 2, 4, 3)):
+        batches = [batch for sampler in samplers for batch in list(sampler)[:3]]
+        samples.append(sorted(index for batch in batches for index in batch))
+    assert len(samples[0]) == 24
+    assert samples[0] == samples[1] == samples[2]
+
+
+def test_a_sample_represents_classes_that_the_order_separates() -> None:
+    # as IMDb: the first half is negative, and all long texts have the maximum length
+    sampler = LengthGroupedBatchSampler(np.full(1000, 512), 16, shuffle=False)
+    limited = list(SampledBatchSampler(sampler, 10))[:10]
+    assert {index < 500 for batch in list(sampler)[:10] for index in batch} == {True}
+    share = sum(index < 500 for batch in limited for index in batch) / 160
+    assert 0.4 < share < 0.6
+
+
+def test_batches_of_a_sample_are_grouped_by_length() -> None:
+    sampler = LengthGroupedBatchSampler(SOURCE, 10, shuffle=False)
+    lengths = SOURCE[[index for batch in list(SampledBatchSampler(sampler, 4))[:4] for index in batch]]
+    assert lengths.tolist() == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize("limit", [0, 12])
+def test_a_sample_has_at_least_one_and_at_most_all_batches(limit: int) -> None:
+    with pytest.raises(ValueError, match=f"between 1 and the 11 batches of the sampler, got {limit}"):
+        SampledBatchSampler(LengthGroupedBatchSampler(SOURCE, 10, shuffle=False), limit)

@@ -30,7 +30,6 @@ log = logging.getLogger("fna_lightning")
 # small ViT and translation shapes cpu is also the fastest, so there is no exception for any length or width.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Cpu(), Sdpa(), Flex(), Chunked(), Reference())}
 
-_chosen: dict[str, str] = {}
 _last: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
@@ -75,18 +74,14 @@ def compute(call: Call) -> Tensor:
     # The repr of an attention takes longer than a small call, so it is computed only when the kernel changes.
     if not torch.compiler.is_compiling() and _last.get(call.attention) != kernel.name:
         _last[call.attention] = kernel.name
-        _record_choice(repr(call.attention), kernel.name)
+        _log_once(repr(call.attention), kernel.name)
     return kernel.run(call)
 
 
-def chosen_kernels() -> dict[str, str]:
-    """Return the kernel last used for each attention in this process, by the repr of the attention."""
-    return dict(_chosen)
-
-
-def _record_choice(attention: str, kernel: str) -> None:
-    _chosen[attention] = kernel
-    _log_once(attention, kernel)
+def chosen_kernels(*models: nn.Module) -> dict[str, str]:
+    """Return the kernel last used for each attention of the models, by the repr of the attention."""
+    parts = [part for model in models for part in model.modules() if part in _last]
+    return {repr(part): _last[part] for part in parts}
 
 
 @cache

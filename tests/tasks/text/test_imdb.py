@@ -12,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks import ImdbData
 from fna_lightning.tasks.data.tokenization import Tokenization
+from fna_lightning.training.dataloading import sample_loader
 
 from helpers.imdb_folder import imdb_folder, write_split
 
@@ -223,3 +225,14 @@ def test_the_sizes_of_the_real_data_set(real_data, no_network) -> None:
     assert full.split("val").labels.mean() == 0.5
     tokens = next(iter(full.train_dataloader())).tokens
     assert 1 < tokens.max() < 20_000
+
+
+@pytest.mark.data
+def test_a_limited_validation_of_the_real_data_set_has_both_classes(real_data, no_network) -> None:
+    loader = prepared(real_data / "imdb").val_dataloader()
+    shares = {}
+    for name, evaluated in (("whole", loader), ("limited", sample_loader(loader, 10))):
+        batches = [batch for _, batch in zip(range(10), evaluated, strict=False)]
+        shares[name] = float(torch.cat([batch.labels for batch in batches]).float().mean())
+    assert shares["whole"] == 0.0
+    assert 0.4 < shares["limited"] < 0.6
