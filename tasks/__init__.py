@@ -16,6 +16,7 @@ from fna_lightning.tasks.image.task import ImageClassification
 from fna_lightning.tasks.text.imdb import ImdbData
 from fna_lightning.tasks.text.reviews import ReviewData
 from fna_lightning.tasks.text.task import TextClassification
+from fna_lightning.tasks.text.text_files import TextFiles
 from fna_lightning.tasks.translation.multi30k import Multi30kData
 from fna_lightning.tasks.translation.numbers import NumberData
 from fna_lightning.tasks.translation.task import Translation
@@ -37,6 +38,7 @@ __all__ = [
     "RandomResizedCrop",
     "ReviewData",
     "TextClassification",
+    "TextFiles",
     "Translation",
     "TrivialAugment",
 ]
