@@ -12,11 +12,9 @@ from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data.cache import file_digest
 from fna_lightning.tasks.data.hub import content_fingerprint, open_dataset
 from fna_lightning.tasks.data.locations import DATA_VARIABLE, is_on_hub, local_copy, missing_path
-from fna_lightning.tasks.data.splits import OPTIONS
+from fna_lightning.tasks.data.splits import OPTIONS, SPLIT_NAMES
 from fna_lightning.tasks.data.tables import Table, read_table
 
-# names of the splits in data sets on the hub
-SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
 DEFAULT_SHARE = 0.1
 LAYOUT = "expected a split named train as .parquet, .csv or .jsonl files, such as train.csv"
 
@@ -43,13 +41,13 @@ class SplitTables:
     def __post_init__(self) -> None:
         shares = [value for value in (self.validation, self.test) if isinstance(value, float | int)]
         if any(not 0.0 < share < 1.0 for share in shares) or sum(shares) >= 1.0:
-            raise ValueError(
+            raise UsageError(
                 "validation and test must be files, or shares between 0 and 1 whose sum is less than 1, got "
                 f"{self.validation} and {self.test}; 0.1 holds out 10 % of the rows"
             )
 
     @cached_property
-    def fingerprint(self) -> str:
+    def content_digest(self) -> str:
         """Identifies the content of all files in cache keys."""
         location = self.location(self.path, OPTIONS["train"])
         parts = [str(self.header), str(self.subset), self.digest(location)]
@@ -73,7 +71,7 @@ class SplitTables:
         """Yield the tables of the given splits by name: "train", and "val" and "test" if they are given."""
         location = self.location(self.path, OPTIONS["train"])
         if not self._own_splits(location):
-            yield self._with_files({"train": self.read(location)})
+            yield self._with_files({"train": self.read_file(location)})
             return
         way_out = (
             "connect to the internet once so that it can be downloaded from the hub, or set --data.path to a folder "
@@ -82,7 +80,7 @@ class SplitTables:
         with open_dataset(location, LAYOUT, way_out, self.subset) as splits:
             yield self._with_files(self._named_splits(splits))
 
-    def read(self, location: str) -> Table:
+    def read_file(self, location: str) -> Table:
         """Return the table at a location that is not a folder or a name on the hub."""
         return read_table(Path(location), header=self.header)
 
@@ -120,7 +118,7 @@ class SplitTables:
     def _with_files(self, tables: dict[str, Table]) -> dict[str, Table]:
         for split, value in (("val", self.validation), ("test", self.test)):
             if isinstance(value, str) and split not in tables:
-                tables[split] = self.read(self.location(value, OPTIONS[split]))
+                tables[split] = self.read_file(self.location(value, OPTIONS[split]))
         return tables
 
 

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from fna_lightning.errors import UsageError
 
 SPLITS = ("train", "val", "test")
+# names of the splits in other data sets
+SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
 # the options of a data module that define each split, without "--data."
 OPTIONS = {"train": "path", "val": "validation", "test": "test"}
 

@@ -83,15 +83,23 @@ class TextFiles(TextData):
         num_workers: int = 0,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers)
-        if path is None:
-            raise UsageError(f"TextFiles needs the file to read; set --data.path, for example {EXAMPLE}")
-        columns = [column for column in (text_column, label_column) if column is not None]
-        header = not columns or not all(column.isdecimal() for column in columns)
-        self.tables = SplitTables(path, validation, test, subset, header)
+        self.path = path
+        self.validation = validation
+        self.test = test
+        self.subset = subset
         self.text_column = text_column
         self.label_column = label_column
         self.split_seed = split_seed
         self.tokenization = tokenization
+
+    @cached_property
+    def tables(self) -> SplitTables:
+        """The tables of the splits."""
+        if self.path is None:
+            raise UsageError(f"TextFiles needs a file to read; set --data.path, for example {EXAMPLE}")
+        columns = [column for column in (self.text_column, self.label_column) if column is not None]
+        header = not columns or not all(column.isdecimal() for column in columns)
+        return SplitTables(self.path, self.validation, self.test, self.subset, header)
 
     @property
     def vocab_size(self) -> int:
@@ -171,7 +179,7 @@ class TextFiles(TextData):
     def _cache_settings(self) -> dict[str, object]:
         return {
             "format": CACHE_FORMAT,
-            "source": self.tables.fingerprint,
+            "source": self.tables.content_digest,
             "columns": [self.text_column, self.label_column],
             "seed": self.split_seed,
             **self.tokenization.training_settings,
