@@ -126,7 +126,5 @@ def _hub_table(examples: Any, name: str) -> Table:
     """Return a split of the `datasets` library as a table."""
     if len(examples) == 0:
         raise UsageError(f"{name} is empty; it needs one row per example")
-    names = {
-        column: list(feature.names) for column, feature in examples.features.items() if hasattr(feature, "names")
-    }
+    names = {column: list(feature.names) for column, feature in examples.features.items() if hasattr(feature, "names")}
     return Table(name, list(examples.column_names), lambda column: list(examples[column]), class_names=names)

@@ -1,4 +1,4 @@
-"""Tables in files: CSV, TSV, JSONL and Parquet. Reading one never runs code, and all values stay as they are written."""
+"""Tables in CSV, TSV, JSONL and Parquet files. Reading one never executes code; values stay as they are written."""
 
 import csv
 import difflib
@@ -79,8 +79,8 @@ class Table:
         for number, value in enumerate(values, start=1):
             if not isinstance(value, str):
                 raise UsageError(
-                    f"{self.row.format(number)} of {self.name} has {str(value)[:40]!r} in the column {name!r}, which is "
-                    f"not a text; correct {option} or the file"
+                    f"{self.row.format(number)} of {self.name} has {str(value)[:40]!r} in the column {name!r}, which "
+                    f"is not a text; correct {option} or the file"
                 )
         return values
 
@@ -125,9 +125,7 @@ def _read_csv(text: str, path: Path, suffix: str, *, header: bool) -> Table:
     # the fields of a TSV file are not quoted: a quotation mark is an ordinary character
     quoting = csv.QUOTE_NONE if suffix == ".tsv" else csv.QUOTE_MINIMAL
     try:
-        frame = pd.read_csv(
-            io.StringIO(text), sep=separator, quoting=quoting, header=None, dtype=str, na_filter=False
-        )
+        frame = pd.read_csv(io.StringIO(text), sep=separator, quoting=quoting, header=None, dtype=str, na_filter=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
         raise UsageError(_csv_error(path, one_line(error), quoted=suffix == ".csv")) from error
     if not header:
@@ -148,8 +146,8 @@ def _csv_error(path: Path, reason: str, *, quoted: bool) -> str:
         return f"line {line} of {path} has {count} fields, but the first line has {expected}; {way_out}"
     if match := re.search(r"EOF inside string starting at row (\d+)", reason):
         return (
-            f"a quotation mark in or before line {int(match[1]) + 1} of {path} is not closed; close it, or write \"\" for "
-            "a quotation mark inside a quoted text"
+            f'a quotation mark in or before line {int(match[1]) + 1} of {path} is not closed; close it, or write "" '
+            "for a quotation mark inside a quoted text"
         )
     return f"{path} cannot be read as a table ({reason}); correct it"
 
@@ -212,4 +210,5 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip()) or value != value  # noqa: PLR0124 - NaN
+    # only NaN differs from itself
+    return value is None or (isinstance(value, str) and not value.strip()) or value != value

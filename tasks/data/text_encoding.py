@@ -9,8 +9,12 @@ from fna_lightning.errors import UsageError
 MAX_BYTES = 1 << 31
 
 
-def read_text_file(path: Path) -> str:
+def read_text_file(path: Path, way_out: str = "check the path and its permissions") -> str:
     """Return the content of a text file in UTF-8, without a byte order mark.
+
+    Args:
+        path: the file.
+        way_out: what to do about a file that cannot be read, for the error message.
 
     Raises:
         UsageError: if the file cannot be read, is too large, or is not UTF-8.
@@ -21,7 +25,7 @@ def read_text_file(path: Path) -> str:
             raise UsageError(f"{path} has {size:,} bytes, the limit is {MAX_BYTES:,}; use fewer rows")
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); check the path and its permissions") from error
+        raise UsageError(f"{path} cannot be read ({error.strerror}); {way_out}") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -102,7 +102,7 @@ def plain_json(tokenizer: "Tokenizer") -> str:
 
 
 def vocabulary_size(tokenizer: str) -> int:
-    """Return the number of token ids of a tokenizer, from its JSON; small training texts may not fill ``vocab_size``."""
+    """Return the number of token ids of a tokenizer from its JSON; it can be smaller than ``vocab_size``."""
     return max(json.loads(tokenizer)["model"]["vocab"].values()) + 1
 
 

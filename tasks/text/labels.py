@@ -43,8 +43,8 @@ def read_labels(table: Table, column: str, option: str) -> list[str]:
     for number, value in enumerate(values, start=1):
         if not isinstance(value, str | int | float):
             raise UsageError(
-                f"{table.row.format(number)} of {table.name} has a {type(value).__name__} in the column {column!r}, but "
-                f"a class must be a text or a number; correct {option}"
+                f"{table.row.format(number)} of {table.name} has a {type(value).__name__} in the column {column!r}, "
+                f"but a class must be a text or a number; correct {option}"
             )
     return [str(value).strip() for value in values]
 

@@ -69,5 +69,5 @@ class ParallelSource(HubDataset):
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file in UTF-8; only line feeds separate lines."""
-    text = read_text_file(path)
+    text = read_text_file(path, "it must have one sentence per line")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []

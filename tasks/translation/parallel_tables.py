@@ -89,9 +89,7 @@ class ParallelTables(SplitTables):
             source = source or next(column for column in table.columns if column != target)
             target = target or next((column for column in table.columns if column != source), None)
         if source is None or target is None:
-            raise UsageError(
-                f"set {SOURCE_OPTION} and {TARGET_OPTION} to two columns of {table.name}: {table.listing}"
-            )
+            raise UsageError(f"set {SOURCE_OPTION} and {TARGET_OPTION} to two columns of {table.name}: {table.listing}")
         if source == target:
             raise UsageError(
                 f"{SOURCE_OPTION} and {TARGET_OPTION} are both {source!r}; the translations need a column of their own"

@@ -1,4 +1,4 @@
-"""Sentences of the user and their translations: two text files, a TSV, CSV, JSONL or Parquet file, or a hub data set."""
+"""Sentences of the user and their translations: two text files, a table, or a data set on the Hugging Face hub."""
 
 import logging
 from functools import cached_property
