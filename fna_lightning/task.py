@@ -173,7 +173,7 @@ class Task(L.LightningModule, ABC):
         state = codec.state()
         if changed := [name for name in state if name != "max_length" and saved.get(name) != state[name]]:
             raise UsageError(
-                f"{' and '.join(changed).replace('_', ' ')} of the data differ from those in the checkpoint, so its "
+                f"the data does not have the {' and the '.join(changed).replace('_', ' ')} of the checkpoint, so "
                 "predictions would be wrong; use the data that the model was trained on, or train it again"
             )
 
