@@ -143,7 +143,8 @@ def open_dataset(path: str, expected: str, way_out: str, subset: str | None = No
     with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
         advice = expected if local else way_out
         try:
-            splits = datasets.load_dataset(name, subset, cache_dir=scratch)
+            # an absolute path, because a relative one such as "csv" also names a loader of the library
+            splits = datasets.load_dataset(str(Path(path).absolute()) if local else name, subset, cache_dir=scratch)
         except Exception as error:
             raise UsageError(_load_error(name, error, advice)) from error
         try:

@@ -77,7 +77,7 @@ def missing_path(path: str, option: str) -> str:
 
 def _similar_names(folder: Path, name: str) -> list[str]:
     try:
-        names = {entry.name.lower(): entry.name for entry in folder.iterdir()}
+        names = {entry.name.lower(): entry.name for entry in sorted(folder.iterdir())}
     except OSError:
         return []
     # the name without its ending, so that mine.tsv is similar to mine.csv

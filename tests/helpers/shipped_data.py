@@ -12,27 +12,7 @@ TOPIC_WORDS = {
     "cooking": ["oven", "butter", "recipe", "flour", "taste", "pan", "sauce", "garlic"],
     "travel": ["hotel", "flight", "beach", "museum", "ticket", "train", "city", "island"],
 }
-OTHER_WORDS = [
-    "the",
-    "a",
-    "was",
-    "with",
-    "and",
-    "very",
-    "good",
-    "bad",
-    "long",
-    "short",
-    "we",
-    "they",
-    "my",
-    "first",
-    "last",
-    "day",
-    "time",
-    "again",
-    "for",
-]
+OTHER_WORDS = ["the", "a", "was", "with", "and", "very", "good", "bad", "long", "we", "they", "first", "day", "again"]
 SENTENCES = [("A man is walking.", "Ein Mann läuft."), ("Two dogs run.", "Zwei Hunde rennen.")] * 8
 
 
