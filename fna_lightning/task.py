@@ -13,6 +13,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import MetricCollection
 
+from fna_lightning.errors import UsageError
 from fna_lightning.nn.fsdp import shard
 
 STAGES = ("train", "val", "test")
@@ -159,6 +160,22 @@ class Task(L.LightningModule, ABC):
         codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
         if codec is not None:
             checkpoint["codec"] = codec.state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint.get("codec")
+        try:
+            codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
+        except RuntimeError:
+            # loaded without a trainer
+            return
+        if codec is None or not isinstance(saved, dict):
+            return
+        state = codec.state()
+        if changed := [name for name in state if name != "max_length" and saved.get(name) != state[name]]:
+            raise UsageError(
+                f"the data does not have the {' and the '.join(changed).replace('_', ' ')} of the checkpoint, so "
+                "predictions would be wrong; use the data that the model was trained on, or train it again"
+            )
 
 
 def is_fused(optimizer: Optimizer) -> bool:

@@ -16,8 +16,10 @@ from fna_lightning.tasks.image.task import ImageClassification
 from fna_lightning.tasks.text.imdb import ImdbData
 from fna_lightning.tasks.text.reviews import ReviewData
 from fna_lightning.tasks.text.task import TextClassification
+from fna_lightning.tasks.text.text_files import TextFiles
 from fna_lightning.tasks.translation.multi30k import Multi30kData
 from fna_lightning.tasks.translation.numbers import NumberData
+from fna_lightning.tasks.translation.parallel_text import ParallelText
 from fna_lightning.tasks.translation.task import Translation
 from fna_lightning.training import schedules  # noqa: F401 - registers the bare names of the schedules
 
@@ -30,6 +32,7 @@ __all__ = [
     "MixUp",
     "Multi30kData",
     "NumberData",
+    "ParallelText",
     "RandAugment",
     "RandomCrop",
     "RandomErasing",
@@ -37,6 +40,7 @@ __all__ = [
     "RandomResizedCrop",
     "ReviewData",
     "TextClassification",
+    "TextFiles",
     "Translation",
     "TrivialAugment",
 ]

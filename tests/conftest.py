@@ -16,7 +16,7 @@ import torch
 from hypothesis import settings
 
 from helpers.fuzz_examples import EXAMPLES
-from helpers.shipped_data import shipped_data
+from helpers.shipped_data import own_data, shipped_data
 
 # torch's first call takes longer than hypothesis's deadline of 200 ms
 settings.register_profile("fna", deadline=None, max_examples=25, derandomize=bool(os.environ.get("CI")))
@@ -54,6 +54,7 @@ def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shipped_environment(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working directory in which every shipped configuration finds its data."""
     monkeypatch.chdir(tmp_path)
+    own_data(tmp_path)
     monkeypatch.setenv("FNA_DATA", str(small_data))
     monkeypatch.setenv("FNA_CACHE", str(small_data / "cache"))
 

@@ -1,6 +1,7 @@
 """Data sets on the Hugging Face hub or in a folder with the hub's layout, loaded with the `datasets` library."""
 
 import hashlib
+import logging
 import os
 import socket
 import tempfile
@@ -15,23 +16,42 @@ from urllib.parse import urlsplit
 
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data.cache import file_digest
+from fna_lightning.tasks.data.locations import (
+    DATA_VARIABLE,
+    HUB_PREFIX,
+    data_folder,
+    is_on_hub,
+    local_copy,
+    missing_in_data_folder,
+    missing_path,
+)
 
-DATA_VARIABLE = "FNA_DATA"
+log = logging.getLogger("fna_lightning")
 
 
 def find_dataset(path: str | None, folder: str, hub_name: str) -> str:
-    """Return ``path`` if it is set, else ``folder`` in $FNA_DATA if it exists, else ``hub_name``."""
+    """Return the location of a data set: a folder, or ``hub:`` and a name on the hub.
+
+    Args:
+        path: the location that the user gave, if any.
+        folder: name of the data set in $FNA_DATA, which has precedence over the hub.
+        hub_name: name of the data set on the hub.
+
+    Raises:
+        UsageError: if $FNA_DATA is used and is not a folder.
+    """
     if path is not None:
-        return path
-    local = Path(os.environ.get(DATA_VARIABLE) or os.devnull) / folder
-    return str(local) if local.is_dir() else hub_name
+        return local_copy(path)
+    parent = data_folder()
+    local = None if parent is None else parent / folder
+    return str(local) if local is not None and local.is_dir() else HUB_PREFIX + hub_name
 
 
 def content_fingerprint(path: str) -> str:
     """Return a digest of the files in a folder, or the name of a data set on the hub, where data sets do not change."""
     folder = Path(path)
     if not folder.is_dir():
-        return f"hub:{path}"
+        return path
     files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
     digests = "\n".join(f"{file.relative_to(folder)} {file_digest(file)}" for file in files)
     return hashlib.sha256(digests.encode("utf-8", "surrogateescape")).hexdigest()
@@ -42,7 +62,7 @@ class HubDataset(ABC):
     """A data set on the hub or in a folder with the hub's layout.
 
     Args:
-        path: a folder, or a name on the hub.
+        path: a folder, or ``hub:`` and a name on the hub.
     """
 
     path: str
@@ -93,20 +113,28 @@ def hub_is_reachable() -> bool:
 
 
 @contextmanager
-def open_dataset(path: str, expected: str, way_out: str) -> Iterator[Mapping[str, Any]]:
+def open_dataset(path: str, expected: str, way_out: str, subset: str | None = None) -> Iterator[Mapping[str, Any]]:
     """Load a data set from a folder or from the hub and yield its splits by name.
 
     Args:
-        path: a folder, or a name on the hub.
+        path: a folder, or ``hub:`` and a name on the hub.
         expected: what the folder must contain, for the error message of a folder.
         way_out: how to get the data set, for the error message of a name on the hub.
+        subset: name of the configuration of a data set that has several.
     """
-    local = Path(path).is_dir()
-    if not local and (Path(path).is_absolute() or path.startswith(".")):
-        raise UsageError(f"no folder {path!r}; {way_out}")
-    if not local and not hub_is_reachable():
-        # otherwise the library retries for half a minute; its own cache may still have the data set
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    local = not is_on_hub(path)
+    name = path.removeprefix(HUB_PREFIX)
+    if local and not Path(path).is_dir():
+        if Path(path).exists():
+            raise UsageError(f"{path!r} is a file, not a folder; {expected}")
+        raise UsageError(f"{missing_path(path, '--data.path')}; {expected}")
+    if not local:
+        if reason := missing_in_data_folder(name):
+            log.warning("%s, so %s is taken from the hub", reason, name)
+            way_out = f"{way_out}; {reason}"
+        if not hub_is_reachable():
+            # otherwise the library retries for half a minute; its own cache may still have the data set
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # importing takes a second and is only needed when the cache has no copy
     import datasets
     from pyarrow import ArrowException
@@ -115,14 +143,15 @@ def open_dataset(path: str, expected: str, way_out: str) -> Iterator[Mapping[str
     with tempfile.TemporaryDirectory() if local else nullcontext() as scratch:
         advice = expected if local else way_out
         try:
-            splits = datasets.load_dataset(path, cache_dir=scratch)
+            # an absolute path, because a relative one such as "csv" also names a loader of the library
+            splits = datasets.load_dataset(str(Path(path).absolute()) if local else name, subset, cache_dir=scratch)
         except Exception as error:
-            raise UsageError(_load_error(path, error, advice)) from error
+            raise UsageError(_load_error(name, error, advice)) from error
         try:
             yield splits
         except (UnicodeError, ArrowException, OSError) as error:
             # some damage is only detected when an example is read
-            raise UsageError(_load_error(path, error, advice)) from error
+            raise UsageError(_load_error(name, error, advice)) from error
 
 
 def check_texts(texts: list[Any], where: str) -> None:
@@ -140,7 +169,7 @@ def check_labels(labels: list[Any], num_classes: int, where: str) -> None:
         raise UsageError(f"{where} has the label {label}; labels must be integers from 0 to {num_classes - 1}")
 
 
-def _load_error(path: str, error: Exception, advice: str) -> str:
+def _load_error(name: str, error: Exception, advice: str) -> str:
     # the library wraps the error of its reader, which is the informative one
     reason = str(error.__cause__ or error).strip().partition("\n")[0]
-    return f"the data set {path!r} cannot be loaded ({reason}); {advice}"
+    return f"the data set {name!r} cannot be loaded ({reason}); {advice}"

@@ -101,6 +101,11 @@ def plain_json(tokenizer: "Tokenizer") -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
+def vocabulary_size(tokenizer: str) -> int:
+    """Return the number of token ids of a tokenizer from its JSON; it can be smaller than ``vocab_size``."""
+    return max(json.loads(tokenizer)["model"]["vocab"].values()) + 1
+
+
 def is_byte_level(tokenizer: "Tokenizer") -> bool:
     """Whether the tokens are byte sequences, which must be decoded to be readable."""
     from tokenizers import pre_tokenizers

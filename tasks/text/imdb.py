@@ -36,8 +36,8 @@ class ImdbData(TextData):
     training reviews only. Only ``path`` and ``tokenization`` (without its ``max_length``) affect the cache.
 
     Args:
-        path: a folder with train-*.parquet and test-*.parquet, or a name on the hub; by default $FNA_DATA/imdb if it
-            exists, else stanfordnlp/imdb on the hub.
+        path: a folder with train-*.parquet and test-*.parquet, or ``hub:`` and a name on the hub; by default
+            $FNA_DATA/imdb if it exists, else stanfordnlp/imdb on the hub.
         tokenization: settings of the tokenizer.
         pad_to_max: pad every batch to ``max_length`` instead of to its longest review.
         validation: share of the training reviews that is held out, equal for each class.

@@ -15,7 +15,7 @@ class TextSource(HubDataset):
     """A data set with the columns "text" and "label".
 
     Args:
-        path: a folder, or a name on the hub.
+        path: a folder, or ``hub:`` and a name on the hub.
         num_classes: labels are 0 ... num_classes - 1.
     """
 

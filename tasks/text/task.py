@@ -1,6 +1,7 @@
 """Text classification."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
@@ -71,6 +72,10 @@ class TextClassification(Task):
         self(batch.tokens[:, :max_length], lengths)
         return {"": lengths}
 
-    def predict_step(self, batch: TextBatch, batch_idx: int) -> dict[str, Tensor]:
+    def predict_step(self, batch: TextBatch, batch_idx: int) -> dict[str, Any]:
         probabilities = self(batch.tokens, batch.lengths).softmax(dim=-1)
-        return {"class": probabilities.argmax(dim=-1), "probability": probabilities.amax(dim=-1)}
+        classes = probabilities.argmax(dim=-1).tolist()
+        names = getattr(getattr(self.trainer, "datamodule", None), "class_names", None)
+        # a data module of a plug-in may have no names
+        labels = classes if names is None else [names[number] for number in classes]
+        return {"class": labels, "probability": probabilities.amax(dim=-1)}

@@ -1,39 +1,23 @@
 """Multi30K (Elliott et al., 2016): image descriptions, 29,000 English sentences with German translations."""
 
-import json
-from collections.abc import Callable
-from functools import cache, cached_property, partial
-from itertools import chain
-from pathlib import Path
-
-from fna_lightning.tasks.data.cache import cache_folder, cached_files, ensure
 from fna_lightning.tasks.data.hub import find_dataset
-from fna_lightning.tasks.data.splits import SPLITS
-from fna_lightning.tasks.data.token_files import open_tokens, read_tokenizer, tokenizer_digest, write_tokens
-from fna_lightning.tasks.data.tokenization import Tokenization, train_tokenizer
-from fna_lightning.tasks.translation.codec import TranslationCodec
-from fna_lightning.tasks.translation.data import Pairs, TranslationData
-from fna_lightning.tasks.translation.parallel_source import ParallelSource, ParallelTexts
+from fna_lightning.tasks.data.tokenization import Tokenization
+from fna_lightning.tasks.translation.parallel_source import ParallelSource
+from fna_lightning.tasks.translation.tokenized_pairs import TokenizedPairs
 
 HUB_NAME = "bentrevett/multi30k"
 
-# tokens of the ids BEGIN and END, which follow padding and unknown
-SENTENCE_TOKENS = ("[BOS]", "[EOS]")
 
-# part of every cache key: increase it when the files of the cache or their meaning change
-CACHE_FORMAT = 1
-
-
-class Multi30kData(TranslationData):
+class Multi30kData(TokenizedPairs):
     """Image descriptions in English and German, or other pairs of sentences in the same layout.
 
     Sentences are tokenized once and cached ($FNA_CACHE, else ~/.cache/fna_lightning). Tokenizers are trained on the
     training sentences only. The test split is test_2016_flickr.
 
     Args:
-        path: a folder, or a name on the hub; by default $FNA_DATA/multi30k if it exists, else bentrevett/multi30k on
-            the hub. A folder contains train, val and test as .jsonl or .parquet files with one column per language,
-            or the text files train.en, train.de and so on.
+        path: a folder, or ``hub:`` and a name on the hub; by default $FNA_DATA/multi30k if it exists, else
+            bentrevett/multi30k on the hub. A folder contains train, val and test as .jsonl or .parquet files with one
+            column per language, or the text files train.en, train.de and so on.
         source: the source language.
         target: the target language.
         tokenization: settings of the tokenizers.
@@ -55,12 +39,21 @@ class Multi30kData(TranslationData):
         batch_size: int | None = None,
         num_workers: int = 0,
     ) -> None:
-        super().__init__(batch_tokens=batch_tokens, batch_size=batch_size, num_workers=num_workers)
+        super().__init__(
+            name="multi30k",
+            tokenization=tokenization,
+            joint=joint,
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+            num_workers=num_workers,
+        )
         if source == target:
             raise ValueError(f"source and target must be different languages, got {source!r} for both")
-        self.source = ParallelSource(find_dataset(path, "multi30k", HUB_NAME), source, target)
-        self.tokenization = tokenization
-        self.joint = joint
+        self._source = ParallelSource(find_dataset(path, "multi30k", HUB_NAME), source, target)
+
+    @property
+    def source(self) -> ParallelSource:
+        return self._source
 
     @property
     def source_vocab_size(self) -> int:
@@ -69,62 +62,3 @@ class Multi30kData(TranslationData):
     @property
     def target_vocab_size(self) -> int:
         return self.tokenization.vocab_size
-
-    @property
-    def codec(self) -> TranslationCodec:
-        source, target = (self._tokenizer(side) for side in (0, 1))
-        return TranslationCodec(source, target, self.tokenization.max_length)
-
-    def prepare_data(self) -> None:
-        """Fill the cache where it is missing or damaged."""
-        # the data set is read at most once, and only if a part of the cache is missing
-        read = cache(self.source.read)
-        ensure(self._texts_folder, partial(_write_texts, read))
-        ensure(self._tokenizer_folder, lambda draft: self._write_tokenizers(draft, read()["train"]))
-        for name in SPLITS:
-            for side in (0, 1):
-                ensure(self._tokens_folder(name, side), partial(_write_side, name, side, self._tokenizer(side), read))
-
-    def split(self, name: str) -> Pairs:
-        # one position is left for END
-        longest = self.tokenization.max_length - 1
-        source, target = (open_tokens(self._tokens_folder(name, side)).truncate(longest) for side in (0, 1))
-        return Pairs(source, target)
-
-    def texts(self, name: str) -> tuple[list[str], list[str]]:
-        with cached_files(self._texts_folder):
-            source, target = json.loads((self._texts_folder / f"{name}.json").read_text(encoding="utf-8"))
-        return source, target
-
-    def _write_tokenizers(self, draft: Path, texts: tuple[list[str], list[str]]) -> None:
-        training_texts = [chain(*texts)] if self.joint else list(texts)
-        for side, side_texts in enumerate(training_texts):
-            content = train_tokenizer(side_texts, self.tokenization, SENTENCE_TOKENS)
-            (draft / f"tokenizer.{side}.json").write_text(content, encoding="utf-8")
-
-    def _tokenizer(self, side: int) -> str:
-        return read_tokenizer(self._tokenizer_folder, f"tokenizer.{0 if self.joint else side}.json")
-
-    @cached_property
-    def _texts_folder(self) -> Path:
-        return cache_folder("multi30k", "texts", format=CACHE_FORMAT, source=self.source.fingerprint)
-
-    @cached_property
-    def _tokenizer_folder(self) -> Path:
-        settings = {"joint": self.joint, "more": SENTENCE_TOKENS, **self.tokenization.training_settings}
-        return cache_folder("multi30k", "tokenizer", format=CACHE_FORMAT, source=self.source.fingerprint, **settings)
-
-    def _tokens_folder(self, name: str, side: int) -> Path:
-        digest = tokenizer_digest(self._tokenizer(side))
-        settings = {"format": CACHE_FORMAT, "source": self.source.fingerprint, "tokenizer": digest}
-        return cache_folder("multi30k", f"{name}-{side}", **settings)
-
-
-def _write_texts(read: Callable[[], ParallelTexts], draft: Path) -> None:
-    for name, sides in read().items():
-        (draft / f"{name}.json").write_text(json.dumps(sides, ensure_ascii=False), encoding="utf-8")
-
-
-def _write_side(name: str, side: int, tokenizer: str, read: Callable[[], ParallelTexts], draft: Path) -> None:
-    texts = read()[name][side]
-    write_tokens(draft, tokenizer, texts, list(range(len(texts))), f"tokenizing {name}")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data.hub import HubDataset, check_texts, content_fingerprint
-
-# names of the splits in other data sets
-SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
+from fna_lightning.tasks.data.splits import SPLIT_NAMES
+from fna_lightning.tasks.data.text_encoding import read_text_file
 
 # sources and translations of each split
 ParallelTexts = dict[str, tuple[list[str], list[str]]]
@@ -20,7 +19,7 @@ class ParallelSource(HubDataset):
     """A data set of sentence pairs.
 
     Args:
-        path: a folder, or a name on the hub.
+        path: a folder, or ``hub:`` and a name on the hub.
         source: column or file ending of the source language.
         target: column or file ending of the target language.
     """
@@ -69,18 +68,6 @@ class ParallelSource(HubDataset):
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file in UTF-8."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); it must have one sentence per line") from error
-    lines = []
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n") if content else [], start=1):
-        try:
-            lines.append(line.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise UsageError(
-                f"line {number} of {path} is not UTF-8 (byte {error.start + 1}); convert the file, for example with "
-                "iconv"
-            ) from error
-    return lines
+    """Return the lines of a text file in UTF-8; only line feeds separate lines."""
+    text = read_text_file(path, "it must have one sentence per line")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []

@@ -113,5 +113,6 @@ def _paper_bleu(forced: list[str], references: list[str]) -> float:
     """Return the metric that the paper calls BLEU."""
     bleu = BLEU(lowercase=True, smooth_method="none", effective_order=False)
     pairs = zip(forced, references, strict=True)
-    scores = [bleu.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
+    # a corpus of one sentence, because ``sentence_score`` logs a warning for each sentence
+    scores = [bleu.corpus_score([hypothesis], [[reference]]).score for hypothesis, reference in pairs]
     return sum(scores) / max(len(scores), 1)

@@ -59,7 +59,7 @@ def test_fit_test_and_predict_in_one_run_folder(
     assert main(["predict", f"--config={run / 'config.yaml'}", f"--ckpt_path={checkpoint}"]) == 0
     rows = list(csv.DictReader((run / "predictions.csv").open()))
     assert [int(row["index"]) for row in rows] == list(range(40))
-    assert all(row["class"] in ("0", "1") and 0.5 <= float(row["probability"]) <= 1 for row in rows)
+    assert all(row["class"] in ("negative", "positive") and 0.5 <= float(row["probability"]) <= 1 for row in rows)
     assert not (empty_folder / "runs/reviews_fna/version_1").exists()
     # Lightning warns about our batch samplers, which return every example; commands.guard hides the warning by name
     assert not [warning for warning in recwarn if "custom batch sampler" in str(warning.message)]

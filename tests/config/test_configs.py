@@ -27,6 +27,13 @@ FAMILIES = {
     "multi30k": (ALL, "# Multi30K, "),
     "multi30k_strong": (ALL, "# Multi30K, "),
     "numbers": (NO_LA, "# Number words, "),
+    "text": ({"fna"}, "# Texts of your own "),
+    "parallel": ({"fna"}, "# Sentences of your own "),
+}
+# Options that the configurations for data of the user need; the files are those of helpers.shipped_data.
+OWN_DATA = {
+    "text_fna.yaml": "--data.path mine.csv --data.text_column review --data.label_column topic",
+    "parallel_fna.yaml": "--data.path english.txt,german.txt",
 }
 
 
@@ -36,7 +43,8 @@ def family(config: str) -> str:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_config_trains(config) -> None:
-    assert main(["fit", "--config", config, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
+    options = OWN_DATA.get(config, "").split()
+    assert main(["fit", "--config", config, *options, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
 
 
 def test_families() -> None:
@@ -58,7 +66,7 @@ def test_only_the_attention_differs(name) -> None:
 def test_comment_names_the_recipe_and_the_command(config) -> None:
     first, second, *_ = CONFIGS[config].read_text().splitlines()
     assert first.startswith(FAMILIES[family(config)][1])
-    assert second == f"#   fna-lightning fit --config {config}"
+    assert second == f"#   fna-lightning fit --config {config} {OWN_DATA.get(config, '')}".rstrip()
 
 
 @pytest.mark.parametrize("config", CONFIGS)

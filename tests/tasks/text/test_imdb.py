@@ -159,7 +159,7 @@ def test_a_filled_cache_needs_neither_tokenization_nor_its_libraries(tmp_path) -
 
 def test_the_data_variable_names_the_parent_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FNA_DATA", str(tmp_path))
-    assert ImdbData().source.path == "stanfordnlp/imdb"
+    assert ImdbData().source.path == "hub:stanfordnlp/imdb"
     imdb_folder(tmp_path / "imdb")
     assert ImdbData().source.path == str(tmp_path / "imdb")
 
@@ -182,7 +182,8 @@ def test_the_error_without_network_and_folder_names_both_solutions(tmp_path) -> 
 
 
 def test_a_missing_folder_raises(tmp_path) -> None:
-    with pytest.raises(UsageError, match=f"no folder '{tmp_path / 'nowhere'}'; connect to the internet"):
+    message = f"no file or folder '{tmp_path / 'nowhere'}'; correct --data.path; expected the splits train and test"
+    with pytest.raises(UsageError, match=message):
         prepared(tmp_path / "nowhere")
 
 

@@ -127,7 +127,7 @@ def test_a_missing_file_split_or_column_is_named(tmp_path) -> None:
     (lines / "val.jsonl").unlink()
     with pytest.raises(UsageError, match="has the splits train, test and no 'val'"):
         dataset(lines).prepare_data()
-    with pytest.raises(UsageError, match=r"no folder .*; connect to the internet once"):
+    with pytest.raises(UsageError, match=r"no file or folder .*nowhere'; correct --data.path; expected the splits"):
         dataset(tmp_path / "nowhere").prepare_data()
 
 
