@@ -1,6 +1,7 @@
 """Labelled images on the hub or in a folder with the hub's layout, with any column names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fna_lightning.errors import UsageError
-from fna_lightning.tasks.data.hub import HubDataset
+from fna_lightning.tasks.data.hub import HubDataset, open_dataset
 from fna_lightning.tasks.image.codec import decode
 from fna_lightning.tasks.image.held_out import VALIDATION_NAMES
 
@@ -70,6 +71,16 @@ class HubImageSource(HubDataset):
             "optionally the splits validation and test"
         )
 
+    @contextmanager
+    def open(self) -> Iterator[Mapping[str, Any]]:
+        """Load the data set and yield its splits by name."""
+        way_out = (
+            "connect to the internet once so that it can be downloaded, or set --data.path to a folder with "
+            f"{self.layout}"
+        )
+        with open_dataset(self.path, f"expected {self.layout}", way_out) as splits:
+            yield splits
+
     def read(self, splits: Mapping[str, Any]) -> HubImageTable:
         """Return the images of the splits "train", "val" and "test" of a loaded data set, as far as they exist."""
         import datasets
@@ -106,7 +117,7 @@ class HubImageSource(HubDataset):
             return examples.select_columns([self.image_column]).cast_column(
                 self.image_column, datasets.Image(decode=False)
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, NotImplementedError) as error:
             raise UsageError(
                 f"the column {self.image_column!r} of {self.path} holds no images; set --data.image_column to another "
                 f"of its columns: {', '.join(examples.column_names)}"
