@@ -54,6 +54,7 @@ def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shipped_environment(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working directory in which every shipped configuration finds its data."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").symlink_to(small_data / "photos")
     monkeypatch.setenv("FNA_DATA", str(small_data))
     monkeypatch.setenv("FNA_CACHE", str(small_data / "cache"))
 

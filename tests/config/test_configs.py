@@ -27,7 +27,10 @@ FAMILIES = {
     "multi30k": (ALL, "# Multi30K, "),
     "multi30k_strong": (ALL, "# Multi30K, "),
     "numbers": (NO_LA, "# Number words, "),
+    "images": ({"fna"}, "# Your own images in class folders, "),
 }
+# Arguments of configurations that have no data of their own; the same as in the comment of the file.
+OWN_DATA = {"images_fna.yaml": ["--data.path", "photos/"]}
 
 
 def family(config: str) -> str:
@@ -36,7 +39,8 @@ def family(config: str) -> str:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_config_trains(config) -> None:
-    assert main(["fit", "--config", config, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
+    arguments = [*OWN_DATA.get(config, []), "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]
+    assert main(["fit", "--config", config, *arguments]) == 0
 
 
 def test_families() -> None:
@@ -58,7 +62,7 @@ def test_only_the_attention_differs(name) -> None:
 def test_comment_names_the_recipe_and_the_command(config) -> None:
     first, second, *_ = CONFIGS[config].read_text().splitlines()
     assert first.startswith(FAMILIES[family(config)][1])
-    assert second == f"#   fna-lightning fit --config {config}"
+    assert second == " ".join([f"#   fna-lightning fit --config {config}", *OWN_DATA.get(config, [])])
 
 
 @pytest.mark.parametrize("config", CONFIGS)
