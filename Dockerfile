@@ -1,8 +1,10 @@
-# The wheel is built in one stage and installed in another, so the final image holds no source and no compiler.
+# The wheel is built in one stage and installed in another, so the final image holds no source. A CPU image holds no
+# compiler either; a CUDA image has gcc and the headers of Python, because Triton compiles a C file for each GPU kernel.
 #
 #   docker build -t fna-lightning .                                                                 CPU image
 #   docker build -t fna-lightning:cuda --build-arg BASE=nvidia/cuda:13.0.1-runtime-ubuntu24.04 .    CUDA image
 #   docker run --rm -v runs:/home/fna/runs fna-lightning fit --config reviews_fna.yaml
+#   docker run --rm --gpus all --shm-size 8g -v runs:/home/fna/runs fna-lightning:cuda fit --config reviews_fna.yaml
 #   docker run --rm -v runs:/home/fna/runs -p 6006:6006 --entrypoint tensorboard \
 #       fna-lightning --logdir runs --host 0.0.0.0
 #
@@ -43,6 +45,7 @@ RUN pip install -c /tmp/constraints.txt /wheels/*.whl \
 
 # hadolint ignore=DL3006
 FROM ${BASE}
+ARG BASE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="fna-lightning" \
@@ -53,6 +56,7 @@ LABEL org.opencontainers.image.title="fna-lightning" \
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 ca-certificates \
+    && case "$BASE" in *cuda*) apt-get install -y --no-install-recommends gcc libc6-dev python3-dev ;; esac \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 fna \
     && install -d -o fna -g fna /home/fna/data /home/fna/runs /home/fna/cache

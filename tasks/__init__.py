@@ -12,6 +12,8 @@ from fna_lightning.tasks.image.augmentation import (
 )
 from fna_lightning.tasks.image.cifar10 import Cifar10Data
 from fna_lightning.tasks.image.digits import DigitsData
+from fna_lightning.tasks.image.hub_images import HubImages
+from fna_lightning.tasks.image.image_folder import ImageFolder
 from fna_lightning.tasks.image.task import ImageClassification
 from fna_lightning.tasks.text.imdb import ImdbData
 from fna_lightning.tasks.text.reviews import ReviewData
@@ -27,7 +29,9 @@ __all__ = [
     "Cifar10Data",
     "CutMix",
     "DigitsData",
+    "HubImages",
     "ImageClassification",
+    "ImageFolder",
     "ImdbData",
     "MixUp",
     "Multi30kData",

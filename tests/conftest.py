@@ -55,6 +55,7 @@ def shipped_environment(small_data: Path, tmp_path: Path, monkeypatch: pytest.Mo
     """An empty working directory in which every shipped configuration finds its data."""
     monkeypatch.chdir(tmp_path)
     own_data(tmp_path)
+    (tmp_path / "photos").symlink_to(small_data / "photos")
     monkeypatch.setenv("FNA_DATA", str(small_data))
     monkeypatch.setenv("FNA_CACHE", str(small_data / "cache"))
 

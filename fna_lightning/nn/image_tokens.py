@@ -34,7 +34,8 @@ class Patches(ImageTokens):
     def grid(self, size: int) -> int:
         if size < 1 or size % self.patch:
             raise ValueError(
-                f"patches of {self.patch} pixels do not tile an image of {size}; choose a patch that divides {size}"
+                f"patches of {self.patch} pixels do not tile an image of {size}; choose a patch that divides {size}, "
+                f"or {_near_size(size, self.patch)}"
             )
         return size // self.patch
 
@@ -91,7 +92,8 @@ class ConvTokens(ImageTokens):
     def grid(self, size: int) -> int:
         if size < 1 or size % self.stride:
             raise ValueError(
-                f"tokens of {self.stride} pixels do not tile an image of {size}; the product of strides must divide it"
+                f"tokens of {self.stride} pixels do not tile an image of {size}; choose strides whose product divides "
+                f"{size}, or {_near_size(size, self.stride)}"
             )
         return size // self.stride
 
@@ -99,3 +101,8 @@ class ConvTokens(ImageTokens):
         # Channels-last convolutions are the fastest on a CPU, and the tokens have this layout anyway.
         maps = self.blocks(images.contiguous(memory_format=torch.channels_last))  # (B, D, h, w)
         return maps.flatten(2).mT
+
+
+def _near_size(size: int, token: int) -> str:
+    """Return an image size near ``size`` that tokens of ``token`` pixels tile, for error messages."""
+    return f"an image size that is a multiple of {token}, such as {max(token, round(size / token) * token)}"

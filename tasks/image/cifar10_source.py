@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data.hub import HubDataset, check_labels, find_dataset
 from fna_lightning.tasks.image.cache import Pixels
-from fna_lightning.tasks.image.codec import decode
+from fna_lightning.tasks.image.codec import decode_exact
+from fna_lightning.tasks.image.hub_source import encoded_image
 
 HUB_NAME = "uoft-cs/cifar10"
 LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -20,7 +21,7 @@ TORCHVISION_FOLDER = "cifar-10-batches-py"
 LabelledImages = tuple[Pixels, list[int]]
 
 
-class HubImages(HubDataset):
+class Cifar10Source(HubDataset):
     """Images loaded with the `datasets` library, in the columns "img" and "label"."""
 
     @property
@@ -42,26 +43,17 @@ class HubImages(HubDataset):
         examples = self.checked_split(splits, split, ("img", "label"))
         labels = list(examples["label"])
         check_labels(labels, len(LABELS), f"split {split!r} of {self.path}")
-        # the library returns the encoded files, which ``decode`` checks and decodes
+        # the library returns the encoded files, which ``decode_exact`` checks and decodes
         files = list(examples.cast_column("img", datasets.Image(decode=False))["img"])
 
         def pixels(index: int) -> NDArray[np.uint8]:
             name = f"image {index} of split {split!r} of {self.path}"
-            file = files[index]
-            if file is None:
-                raise UsageError(f"{name} is null, not an image; remove its row or fill in the image")
-            if file["bytes"] is not None:
-                return decode(file["bytes"], name, 3, SIZE)
-            try:
-                content = Path(file["path"]).read_bytes()
-            except OSError as error:
-                raise UsageError(f"{file['path']}, {name}, cannot be read ({error.strerror}); restore it") from error
-            return decode(content, file["path"], 3, SIZE)
+            return decode_exact(encoded_image(files[index], name), name, 3, SIZE)
 
         return pixels, labels
 
 
-class TorchvisionImages(HubImages):
+class TorchvisionCifar10(Cifar10Source):
     """Torchvision's folder. Its files are pickles, so they are only opened if their digests are the published ones."""
 
     def read(self) -> dict[str, LabelledImages]:
@@ -79,12 +71,12 @@ class TorchvisionImages(HubImages):
         return {name: (part.data.transpose(0, 3, 1, 2).__getitem__, part.targets) for name, part in parts.items()}
 
 
-def cifar10_source(path: str | None) -> HubImages:
+def cifar10_source(path: str | None) -> Cifar10Source:
     """Return the data set at ``path``, a parameter of ``Cifar10Data``."""
     location = find_dataset(path, "cifar10", HUB_NAME)
     folder = Path(location)
     if folder.name == TORCHVISION_FOLDER:
         folder = folder.parent
     if (folder / TORCHVISION_FOLDER).is_dir():
-        return TorchvisionImages(str(folder))
-    return HubImages(location)
+        return TorchvisionCifar10(str(folder))
+    return Cifar10Source(location)

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fna_lightning.tasks.data.classification import ClassificationData
 from fna_lightning.tasks.image.codec import ImageCodec
-from fna_lightning.tasks.image.folder import read_folder
+from fna_lightning.tasks.image.files import read_folder
 from fna_lightning.training.samplers import LengthGroupedBatchSampler
 
 
@@ -79,7 +78,7 @@ class ImageData(ClassificationData[Images]):
     Args:
         batch_size: images per batch and process.
         num_workers: number of worker processes that load batches; the images are in memory, so 0 is fastest.
-        predict_folder: a folder of PNG and JPEG files that ``predict`` reads instead of the test split.
+        predict_folder: a folder of images without labels that ``predict`` reads instead of the test split.
     """
 
     def __init__(self, *, batch_size: int = 64, num_workers: int = 0, predict_folder: str | None = None) -> None:
@@ -106,12 +105,12 @@ class ImageData(ClassificationData[Images]):
     def predict_dataloader(self) -> DataLoader[Any]:
         if self.predict_folder is None:
             return super().predict_dataloader()
-        pixels, _ = read_folder(Path(self.predict_folder), self.codec)
+        pixels, _ = read_folder(self.predict_folder, self.codec)
         return self._loader(Images.of(pixels, np.full(len(pixels), -1)))
 
     def example_names(self) -> list[str] | None:
         """Return the file names of the examples of ``predict``, or None if it reads the test split."""
-        return None if self.predict_folder is None else read_folder(Path(self.predict_folder), self.codec)[1]
+        return None if self.predict_folder is None else read_folder(self.predict_folder, self.codec)[1]
 
     def _batches(self, examples: Images, **share: Any) -> LengthGroupedBatchSampler:
         # all images have the same number of tokens

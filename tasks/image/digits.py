@@ -19,7 +19,7 @@ class DigitsData(ImageData):
         split_seed: random seed of the held-out images.
         batch_size: images per batch and process.
         num_workers: number of worker processes that load batches; the images are in memory, so 0 is fastest.
-        predict_folder: a folder of PNG and JPEG files that ``predict`` reads instead of the test split.
+        predict_folder: a folder of images without labels that ``predict`` reads instead of the test split.
     """
 
     TEST_SHARE = 0.2

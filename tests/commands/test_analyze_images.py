@@ -56,7 +56,7 @@ def test_an_image_file_and_a_comparison(checkpoint, tmp_path) -> None:
     ("arguments", "message"),
     [
         (["--text", "a film"], "is an image model; pass images by --image"),
-        (["--image", "nowhere.png"], "no image 'nowhere.png'; give the path of a PNG or JPEG file"),
+        (["--image", "nowhere.png"], "no image 'nowhere.png'; give the path of a file that ends in .jpg"),
     ],
 )
 def test_errors(checkpoint, tmp_path, capsys, arguments, message) -> None:

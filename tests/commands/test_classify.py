@@ -11,9 +11,9 @@ import torch
 from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
 from fna_lightning.tasks import ReviewData
-from fna_lightning.tasks.image.codec import ImageCodec
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.text.data import pad
+from fna_lightning.tasks.translation.codec import TranslationCodec
 
 from helpers.imdb_folder import BAD, GOOD, imdb_folder
 from helpers.tiny_runs import train_tiny
@@ -108,8 +108,8 @@ def test_a_missing_checkpoint_is_an_error(capsys, tmp_path) -> None:
         ),
         (lambda content: content["codec"].update(kind="audio"), "other.ckpt is of the unknown kind 'audio'"),
         (
-            lambda content: content.update(codec=ImageCodec(["cat"], 3, 8).state()),
-            "other.ckpt is an image classifier, not a text classifier",
+            lambda content: content.update(codec=TranslationCodec("", "", 8).state()),
+            "other.ckpt is a translator, not a text classifier",
         ),
     ],
     ids=["no codec", "no kind", "unknown kind", "another kind"],

@@ -29,11 +29,13 @@ FAMILIES = {
     "numbers": (NO_LA, "# Number words, "),
     "text": ({"fna"}, "# Texts of your own "),
     "parallel": ({"fna"}, "# Sentences of your own "),
+    "images": ({"fna"}, "# Your own images in class folders, "),
 }
 # Options that the configurations for data of the user need; the files are those of helpers.shipped_data.
 OWN_DATA = {
     "text_fna.yaml": "--data.path mine.csv --data.text_column review --data.label_column topic",
     "parallel_fna.yaml": "--data.path english.txt,german.txt",
+    "images_fna.yaml": "--data.path photos/",
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from helpers.cifar_folder import cifar_folder
 from helpers.imdb_folder import imdb_folder
+from helpers.photo_folder import photo_folder
 
 TOPIC_WORDS = {
     "sports": ["match", "goal", "team", "coach", "season", "player", "league", "score"],
@@ -17,9 +18,10 @@ SENTENCES = [("A man is walking.", "Ein Mann läuft."), ("Two dogs run.", "Zwei 
 
 
 def shipped_data(folder: Path) -> Path:
-    """Write small versions of CIFAR-10, IMDb and Multi30K to ``folder``, for FNA_DATA, and return it."""
+    """Write small versions of CIFAR-10, IMDb and Multi30K, and photos, to ``folder``, for FNA_DATA, and return it."""
     cifar_folder(folder / "cifar10")
     imdb_folder(folder / "imdb")
+    photo_folder(folder / "photos", 20)
     (folder / "multi30k").mkdir()
     for split in ("train", "val", "test"):
         lines = [json.dumps({"en": english, "de": german}) for english, german in SENTENCES]

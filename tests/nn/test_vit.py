@@ -49,10 +49,22 @@ def test_convolutional_tokens_follow_the_grid() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Patches(3, 8, patch=5).grid(32), "patches of 5 pixels do not tile an image of 32; choose a patch"),
+        (
+            lambda: Patches(3, 8, patch=5).grid(32),
+            (
+                "patches of 5 pixels do not tile an image of 32; choose a patch that divides 32, or an image size that "
+                "is a multiple of 5, such as 30"
+            ),
+        ),
         (lambda: Patches(3, 8, patch=0), "patch must be at least 1 pixel, got 0"),
         (lambda: ConvTokens(3, 8, strides=[2, 2]), r"strides must be 3 positive numbers.*\[2, 2\]"),
-        (lambda: ConvTokens(3, 8).grid(30), "tokens of 4 pixels do not tile an image of 30"),
+        (
+            lambda: ConvTokens(3, 8).grid(30),
+            (
+                "tokens of 4 pixels do not tile an image of 30; choose strides whose product divides 30, or an image "
+                "size that is a multiple of 4, such as 32"
+            ),
+        ),
         (lambda: GridPositions("spiral", 2, 2, 8), "unknown positions 'spiral'; choose one of learned, sinusoidal"),
         (lambda: Pooling("attention"), "needs the width of a token; pass dim"),
         (lambda: ViT(paper_encoder(DotProduct()), 10)(torch.rand(1, 3, 16, 16)), "32 x 32 pixels, got 16 x 16"),

@@ -28,7 +28,7 @@ from fna_lightning.tasks.data.cache import ensure
 from fna_lightning.tasks.data.hub import check_labels
 from fna_lightning.tasks.data.token_files import open_tokens
 from fna_lightning.tasks.image.cache import open_images, write_images
-from fna_lightning.tasks.image.cifar10_source import HubImages
+from fna_lightning.tasks.image.cifar10_source import Cifar10Source
 from fna_lightning.tasks.image.codec import MAX_PIXELS, ImageCodec, decode
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.text.predict import classify
@@ -183,7 +183,7 @@ def test_null_images_are_named(tmp_path: Path) -> None:
 
     features = datasets.Features(img=datasets.Image(), label=datasets.Value("int64"))
     files = datasets.Dataset.from_dict({"img": [None], "label": [0]}, features)
-    pixels, _ = HubImages("a folder").read_split({"train": files}, "train")
+    pixels, _ = Cifar10Source("a folder").read_split({"train": files}, "train")
     with pytest.raises(UsageError, match="image 0 of split 'train' of a folder is null, not an image"):
         pixels(0)
 
@@ -224,11 +224,11 @@ def test_a_decompression_bomb_is_refused() -> None:
         decode(content, "x", 1, 32)
 
 
-def test_only_png_and_jpeg_are_parsed() -> None:
+def test_only_a_few_formats_are_parsed() -> None:
     """Pillow's reader of EPS files starts another program."""
     from PIL import Image
 
-    for file_format in ("GIF", "EPS", "TIFF"):
+    for file_format in ("EPS", "TIFF", "PPM"):
         buffer = io.BytesIO()
         Image.new("RGB", (4, 4)).save(buffer, file_format)
         with pytest.raises(UsageError, match="x cannot be decoded as an image"):
@@ -236,7 +236,7 @@ def test_only_png_and_jpeg_are_parsed() -> None:
 
 
 def test_a_large_image_within_the_limit() -> None:
-    assert decode(png(3000, 2000), "x", 1, 8, resize=True).shape == (1, 8, 8)
+    assert decode(png(3000, 2000), "x", 1, 8).shape == (1, 8, 8)
 
 
 def test_file_names_in_another_encoding(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ SMALL = {
     "multi30k": ["model.network.encoder.dim=64", "model.network.encoder.depth=2", "model.network.encoder.ffn_dim=64"],
     "imdb": ["model.encoder.dim=64", "model.encoder.depth=2"],
     "imdb_sphere": ["model.encoder.dim=64", "model.encoder.depth=2"],
+    "images": ["data.path=photos"],
     "numbers": ["data.train_size=200", "data.eval_size=20"],
     "reviews": ["data.train_size=64", "data.eval_size=32", "data.longest=40"],
 }

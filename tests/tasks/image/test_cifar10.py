@@ -57,7 +57,7 @@ def test_every_epoch_has_all_images_in_a_new_order(tmp_path) -> None:
 def test_images_are_decoded_once(tmp_path, monkeypatch) -> None:
     folder = cifar_folder(tmp_path / "cifar10")
     prepared(folder)
-    monkeypatch.setattr(source, "decode", None)
+    monkeypatch.setattr(source, "decode_exact", None)
     assert len(prepared(folder).split("test")) == 40
 
 

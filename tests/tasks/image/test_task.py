@@ -79,12 +79,8 @@ def test_predict_folder(run, tmp_path) -> None:
     [
         ("cut.png", png(np.zeros((8, 8), dtype=np.uint8))[:40], "cut.png cannot be decoded as an image"),
         ("words.jpg", b"not a picture", "words.jpg cannot be decoded as an image"),
-        (
-            "red.png",
-            png(np.zeros((8, 8, 3), dtype=np.uint8)),
-            "red.png is an RGB image (mode RGB), expected a gray image; convert it",
-        ),
-        ("notes.txt", b"", "contains no image; file names must end in .png, .jpg, .jpeg"),
+        ("notes.txt", b"", "notes.txt is not a file that ends in .jpg, .jpeg, .png, .webp, .bmp, .gif; convert it, or"),
+        (".DS_Store", b"", "contains no image; file names must end in .jpg, .jpeg, .png, .webp, .bmp, .gif"),
     ],
 )
 def test_invalid_file_is_named(run, tmp_path, capsys, name, content, message) -> None:
@@ -97,7 +93,7 @@ def test_invalid_file_is_named(run, tmp_path, capsys, name, content, message) ->
 
 def test_missing_folder(run, tmp_path, capsys) -> None:
     assert predict(run, tmp_path / "nowhere") != 0
-    assert "nowhere'; --data.predict_folder must be a folder of PNG or JPEG files" in capsys.readouterr().err
+    assert f"folder not found: --data.predict_folder {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
 def test_orthogonal_projections_stay_orthogonal(tmp_path) -> None:
