@@ -13,6 +13,7 @@ from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_summary import RunSummary
 from fna_lightning.callbacks.spectral_gap import SpectralGap
+from fna_lightning.callbacks.step_metrics import StepMetrics
 
 __all__ = [
     "AttentionEntropy",
@@ -28,4 +29,5 @@ __all__ = [
     "Projector",
     "RunSummary",
     "SpectralGap",
+    "StepMetrics",
 ]

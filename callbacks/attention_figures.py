@@ -1,4 +1,4 @@
-"""TensorBoard figures of an attention graph: one head of one sequence, and the spectral gap over training."""
+"""TensorBoard figures of an attention graph: heads by layer, one head of one sequence, the gap over training."""
 
 import logging
 import time
@@ -7,17 +7,21 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
 
+from fna_lightning.callbacks.head_means import HEADLINE, HeadValues
 from fna_lightning.errors import one_line
 from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
 from fna_lightning.introspection.maps import AttentionMap
-from fna_lightning.plotting.graphs import draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
+from fna_lightning.plotting.graphs import draw_heads, draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
 from fna_lightning.plotting.images import picture_figure
 
 log = logging.getLogger(__name__)
 
 # largest share of the training time that figures may take
 TIME_SHARE = 0.005
+# measures that get a heat map of layers and heads
+HEAT_MAPS = (*HEADLINE, "alpha", "kappa")
 
 
 class AttentionFigures:
@@ -31,7 +35,9 @@ class AttentionFigures:
         self.measures = tuple(measures)
         # (step, spectral gap, metric)
         self.history: list[tuple[int, float, float]] = []
+        # the latest measurement
         self.means: dict[str, float] = {}
+        self.per_head: HeadValues = {}
         self.metric = ""
         self.seconds = 0.0
         self.broken = False
@@ -78,7 +84,7 @@ class AttentionFigures:
 
     def draw(self, loggers: Iterable[Logger], step: int, *, last: bool = False) -> None:
         """Draw if the time allows it, and in any case if ``last``; after an error, warn once and draw no more."""
-        boards = [logger for logger in loggers if isinstance(logger, TensorBoardLogger)]
+        boards = tensorboards(loggers)
         if self.broken or not boards or self._example is None or self._drawn_step == step:
             return
         elapsed = time.perf_counter() - self._started
@@ -96,15 +102,15 @@ class AttentionFigures:
         self._cost = time.perf_counter() - started
         self.seconds += self._cost
 
-    def _draw(self, boards: Iterable[TensorBoardLogger], step: int, title: str, weights: Tensor) -> None:
+    def _draw(self, boards: Iterable[SummaryWriter], step: int, title: str, weights: Tensor) -> None:
         figures = dict(self._figures(title, weights))
-        for logger in boards:
+        for board in boards:
             for name, figure in figures.items():
-                logger.experiment.add_figure(f"attention/{name}", figure, step)
+                board.add_figure(f"attention_figures/{name}", figure, step)
             if "mean_hops" in self.measures:
                 hops = path_lengths(weights).hops
                 if (hops > 0).any():
-                    logger.experiment.add_histogram("attention/hops", hops[hops > 0], step)
+                    board.add_histogram("attention_figures/hops", hops[hops > 0], step)
 
     def _figures(self, title: str, weights: Tensor) -> Iterable[tuple[str, Any]]:
         """Yield the name and the figure of everything there is to draw."""
@@ -113,6 +119,11 @@ class AttentionFigures:
             steps, gaps, values = zip(*self.history, strict=True)
             draw_two_curves(axes, steps, gaps, values, ["step", "spectral gap", self.metric])
             yield "gap_during_training", figure
+        for name in HEAT_MAPS:
+            if len(self.per_head.get(name, {})) > 1:
+                figure, axes = new_figure()
+                draw_heads(axes, self.per_head[name], name.replace("_", " "))
+                yield f"heads_{name}", figure
         if self._image is not None:
             image, layers = self._image
             yield "over_the_image", picture_figure(image, {"image": layers})
@@ -146,3 +157,8 @@ class AttentionFigures:
             points = align(points, self._points)
         self._points = points
         return points
+
+
+def tensorboards(loggers: Iterable[Logger]) -> list[SummaryWriter]:
+    """Return the writers of the TensorBoard loggers."""
+    return [logger.experiment for logger in loggers if isinstance(logger, TensorBoardLogger)]

@@ -10,6 +10,7 @@ from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
 from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.run_summary import RunSummary
+from fna_lightning.callbacks.step_metrics import StepMetrics
 from fna_lightning.task import Task
 from fna_lightning.training.cli import RunContext
 
@@ -21,7 +22,7 @@ def run_callbacks(configured: list[L.Callback], context: RunContext) -> list[L.C
         callbacks.append(PredictionWriter(str(context.folder)))
     if context.verb != "fit":
         return callbacks
-    callbacks += [HParams(context.seed), FiniteLoss()]
+    callbacks += [HParams(context.seed), FiniteLoss(), StepMetrics()]
     return _with_checkpoints(callbacks, context) if context.checkpointing else callbacks
 
 
