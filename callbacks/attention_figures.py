@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # largest share of the training time that figures may take
 TIME_SHARE = 0.005
 # measures that get a heat map of layers and heads
-HEAT_MAPS = (*HEADLINE, "alpha", "kappa")
+HEAT_MAPS = (*HEADLINE, "entropy", "alpha", "kappa")
 
 
 class AttentionFigures:

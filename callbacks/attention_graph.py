@@ -40,8 +40,8 @@ class AttentionGraph(L.Callback):
     Every value is a mean over the probe sequences. Cross-attention is left out, because its matrix is not a graph on
     one set of tokens. If alpha or kappa is learned, it is logged in the same way as the measures:
 
-    - means over heads, ``attention/<measure>`` for spectral gap, mean hops and entropy and
-      ``attention_detail/<measure>`` for the others. At a validation they go through ``LightningModule.log_dict`` like
+    - means over heads, ``attention/spectral_gap`` and ``attention/mean_hops``, and ``attention_detail/<measure>`` for
+      the others. At a validation they go through ``LightningModule.log_dict`` like
       ``val/loss``, so that ModelCheckpoint and EarlyStopping can monitor them.
     - values of each head, ``heads/<layer>/<head>/<measure>``, if there are at most 16 heads or if ``per_head`` is True.
       They go directly to the loggers: ``LightningModule.log`` would synchronize each of them separately and add them to

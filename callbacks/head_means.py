@@ -15,7 +15,7 @@ from fna_lightning.graph import measure
 from fna_lightning.introspection.maps import AttentionMap
 
 # TensorBoard shows groups of tags in alphabetical order and opens the first two, so these means come first.
-HEADLINE = ("spectral_gap", "mean_hops", "entropy")
+HEADLINE = ("spectral_gap", "mean_hops")
 
 # measure -> (layer, head) -> value
 HeadValues = dict[str, dict[tuple[str, int], float]]

@@ -111,8 +111,8 @@ def test_tensorboard_shows_the_means_first(tmp_path: Path) -> None:
     tags = board_tags(tmp_path)
     # TensorBoard sorts the cards of all kinds by tag and groups them by the text before the first slash
     cards = sorted(tag for kind in ("scalars", "images", "histograms") for tag in tags[kind])
-    assert cards[:3] == ["attention/entropy", "attention/mean_hops", "attention/spectral_gap"]
-    assert not cards[3].startswith("attention/")
+    assert cards[:2] == ["attention/mean_hops", "attention/spectral_gap"]
+    assert not cards[2].startswith("attention/")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_sequence_of_one_token_has_gap_1_and_no_path(tmp_path: Path) -> None:
     fit.fit(task(), FewReviews([[5], [6]]))
     logged = fit.callback_metrics
     assert logged["attention/spectral_gap"] == 1
-    assert logged["attention/entropy"] == 1
+    assert logged["attention_detail/entropy"] == 1
     assert logged["attention_detail/max_hops"] == 0
     assert "attention/mean_hops" not in logged
 
