@@ -35,7 +35,7 @@ class AttentionFigures:
         self.measures = tuple(measures)
         # (step, spectral gap, metric)
         self.history: list[tuple[int, float, float]] = []
-        # the latest measurement
+        # the latest measurement; the values of heads only if they are drawn as heat maps
         self.means: dict[str, float] = {}
         self.per_head: HeadValues = {}
         self.metric = ""

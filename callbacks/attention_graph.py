@@ -45,11 +45,11 @@ class AttentionGraph(L.Callback):
       ``val/loss``, so that ModelCheckpoint and EarlyStopping can monitor them.
     - values of each head, ``heads/<layer>/<head>/<measure>``, if there are at most 16 heads or if ``per_head`` is True.
       They go directly to the loggers: ``LightningModule.log`` would synchronize each of them separately and add them to
-      results.json. Without them, TensorBoard gets a histogram over heads of each measure, ``heads/<measure>``.
+      results.json. Without them, TensorBoard gets a histogram over heads of each measure, ``heads/<measure>``, and heat
+      maps of layers and heads.
 
-    TensorBoard also gets figures, among them a heat map of layers and heads: at the end of training, and during
-    training as long as drawing takes no more than 0.5 % of the time. If measuring fails, the callback logs one warning
-    and turns itself off; training continues.
+    TensorBoard also gets figures: at the end of training, and during training as long as drawing takes no more than
+    0.5 % of the time. If measuring fails, the callback logs one warning and turns itself off; training continues.
 
     Args:
         sequences: number of validation sequences to measure; they stay the same during training.
@@ -176,15 +176,15 @@ class AttentionGraph(L.Callback):
         learned = self._learned_values(pl_module)
         means |= {mean_tag(name): statistics.fmean(values.values()) for name, values in learned.items()}
         per_head |= learned
-        if self.figures:
-            self.figures.means, self.figures.per_head = means, per_head
         self._log_heads(trainer, per_head)
+        if self.figures:
+            self.figures.means = means
         self.measurements += 1
         self._measuring_seconds += time.perf_counter() - started
         return means
 
     def _log_heads(self, trainer: L.Trainer, per_head: HeadValues) -> None:
-        """Log a curve of each head, or a histogram over heads of each measure if there are many heads."""
+        """Log a curve of each head; if there are many, histograms over heads instead, and heat maps later."""
         count = max(map(len, per_head.values()))
         if count <= MANY_HEADS if self.per_head is None else self.per_head:
             tags = {
@@ -193,7 +193,10 @@ class AttentionGraph(L.Callback):
                 for (layer, head), value in values.items()
             }
             _log_to_all(trainer, tags)
-        elif trainer.is_global_zero:
+            return
+        if self.figures:
+            self.figures.per_head = per_head
+        if trainer.is_global_zero:
             for board in tensorboards(trainer.loggers):
                 for name, values in per_head.items():
                     board.add_histogram(f"heads/{name}", np.array(list(values.values())), _last_step(trainer))
