@@ -16,6 +16,7 @@ from fna_lightning.callbacks.projector import Projector
 from fna_lightning.callbacks.run_estimate import RunEstimate
 from fna_lightning.callbacks.run_summary import RunSummary
 from fna_lightning.callbacks.spectral_gap import SpectralGap
+from fna_lightning.callbacks.step_metrics import StepMetrics
 
 __all__ = [
     "AttentionEntropy",
@@ -34,4 +35,5 @@ __all__ = [
     "RunProgressBar",
     "RunSummary",
     "SpectralGap",
+    "StepMetrics",
 ]

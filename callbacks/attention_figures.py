@@ -1,4 +1,4 @@
-"""Figures of an attention graph: one head of one sequence, and the spectral gap over training."""
+"""Figures of an attention graph: heads by layer, one head of one sequence, the spectral gap over training."""
 
 import logging
 import time
@@ -8,10 +8,11 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
+from fna_lightning.callbacks.head_means import HEADLINE, HeadValues
 from fna_lightning.errors import one_line
 from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
 from fna_lightning.introspection.maps import AttentionMap
-from fna_lightning.plotting.graphs import draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
+from fna_lightning.plotting.graphs import draw_heads, draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
 from fna_lightning.plotting.images import picture_figure
 from fna_lightning.training.figure_writers import FigureWriter, figure_writers
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 # largest share of the training time that figures may take
 TIME_SHARE = 0.005
+# measures that get a heat map of layers and heads
+HEAT_MAPS = (*HEADLINE, "entropy", "alpha", "kappa")
 
 
 class AttentionFigures:
@@ -32,7 +35,9 @@ class AttentionFigures:
         self.measures = tuple(measures)
         # (step, spectral gap, metric)
         self.history: list[tuple[int, float, float]] = []
+        # the latest measurement; the values of heads only if they are drawn as heat maps
         self.means: dict[str, float] = {}
+        self.per_head: HeadValues = {}
         self.metric = ""
         self.seconds = 0.0
         self.broken = False
@@ -101,11 +106,11 @@ class AttentionFigures:
         figures = dict(self._figures(title, weights))
         for board in boards:
             for name, figure in figures.items():
-                board.add_figure(f"attention/{name}", figure, step)
+                board.add_figure(f"attention_figures/{name}", figure, step)
             if "mean_hops" in self.measures:
                 hops = path_lengths(weights).hops
                 if (hops > 0).any():
-                    board.add_histogram("attention/hops", hops[hops > 0], step)
+                    board.add_histogram("attention_figures/hops", hops[hops > 0], step)
 
     def _figures(self, title: str, weights: Tensor) -> Iterable[tuple[str, Any]]:
         """Yield the name and the figure of everything there is to draw."""
@@ -114,6 +119,11 @@ class AttentionFigures:
             steps, gaps, values = zip(*self.history, strict=True)
             draw_two_curves(axes, steps, gaps, values, ["step", "spectral gap", self.metric])
             yield "gap_during_training", figure
+        for name in HEAT_MAPS:
+            if len(self.per_head.get(name, {})) > 1:
+                figure, axes = new_figure()
+                draw_heads(axes, self.per_head[name], name.replace("_", " "))
+                yield f"heads_{name}", figure
         if self._image is not None:
             image, layers = self._image
             yield "over_the_image", picture_figure(image, {"image": layers})

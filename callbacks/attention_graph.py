@@ -1,35 +1,53 @@
 """AttentionGraph: logs graph measures of every attention head on a few fixed sequences while a model trains."""
 
 import logging
+import statistics
 import time
 from typing import Any
 
 import lightning as L
+import torch
 from torch import Tensor
 
 from fna_lightning.callbacks.attention_figures import AttentionFigures
-from fna_lightning.callbacks.head_means import empty_sums, head_means, head_sums, reduce_sums
+from fna_lightning.callbacks.head_means import (
+    HeadValues,
+    empty_sums,
+    head_means,
+    head_sums,
+    head_tag,
+    mean_tag,
+    reduce_sums,
+)
 from fna_lightning.callbacks.head_selection import check_indices, select_heads
 from fna_lightning.callbacks.probe_maps import ProbeMaps
 from fna_lightning.errors import one_line
 from fna_lightning.graph import MEASURES
 from fna_lightning.introspection.maps import attention_layers
 from fna_lightning.task import Task
+from fna_lightning.training.figure_writers import figure_writers
 
 log = logging.getLogger(__name__)
+
+# number of heads, over all layers, up to which each of them gets its own curves
+MANY_HEADS = 16
+# steps after which the graph is measured besides the validations
+FIRST_STEPS = (1, 10, 100, 1000)
 
 
 class AttentionGraph(L.Callback):
     """Logs spectral gap, entropy, distance to uniform, effective rank and path lengths of every layer and head.
 
     Every value is a mean over the probe sequences. Cross-attention is left out, because its matrix is not a graph on
-    one set of tokens. If alpha or kappa is learned, its value is logged as well. Values are logged in two ways:
+    one set of tokens. If alpha or kappa is learned, it is logged in the same way as the measures:
 
-    - ``attention/<layer>/<head>/<measure>`` goes directly to the loggers. ``LightningModule.log`` would synchronize
-      each of these values separately and add them to ``callback_metrics`` and to results.json.
-    - the means over heads, ``attention/<measure>``, go through ``LightningModule.log_dict`` like ``val/loss``, so that
-      ModelCheckpoint and EarlyStopping can monitor them. With ``every_n_steps`` they go to the loggers too, since
-      Lightning would log them only at multiples of ``log_every_n_steps``.
+    - means over heads, ``attention/spectral_gap`` and ``attention/mean_hops``, and ``attention_detail/<measure>`` for
+      the others. At a validation they go through ``LightningModule.log_dict`` like
+      ``val/loss``, so that ModelCheckpoint and EarlyStopping can monitor them.
+    - values of each head, ``heads/<layer>/<head>/<measure>``, if there are at most 16 heads or if ``per_head`` is True.
+      They go directly to the loggers: ``LightningModule.log`` would synchronize each of them separately and add them to
+      results.json. Without them, TensorBoard gets a histogram over heads of each measure, ``heads/<measure>``, and heat
+      maps of layers and heads.
 
     TensorBoard also gets figures: at the end of training, and during training as long as drawing takes no more than
     0.5 % of the time. If measuring fails, the callback logs one warning and turns itself off; training continues.
@@ -37,10 +55,12 @@ class AttentionGraph(L.Callback):
     Args:
         sequences: number of validation sequences to measure; they stay the same during training.
         max_length: tokens after which a sequence is truncated; the cost of path lengths is cubic in it.
-        every_n_steps: measure after every n training steps; None measures at each validation.
+        every_n_steps: measure after every n training steps; None measures at each validation, and after 1, 10, 100 and
+            1000 steps, so that a long first epoch has values.
         layers: indices of the attention layers to measure, in the order the model defines them; None for all.
         heads: indices of the heads to measure; None for all.
         figures: whether to add figures to TensorBoard.
+        per_head: whether to log a curve for each head; None does so for at most 16 heads, over all layers.
     """
 
     measures: tuple[str, ...] = MEASURES
@@ -53,6 +73,7 @@ class AttentionGraph(L.Callback):
         layers: list[int] | None = None,
         heads: list[int] | None = None,
         figures: bool = True,
+        per_head: bool | None = None,
     ) -> None:
         for name, value, minimum in (
             ("sequences", sequences, 1),
@@ -67,10 +88,12 @@ class AttentionGraph(L.Callback):
         self.every_n_steps = every_n_steps
         self.layers = layers
         self.heads = heads
+        self.per_head = per_head
         self.figures = AttentionFigures(self.measures) if figures else None
         self.off = False
         # the same on every process, so that their sums have the same shape
         self._selected: dict[str, list[int]] = {}
+        self.measurements = 0
         self._measuring_seconds = 0.0
 
     @property
@@ -114,13 +137,14 @@ class AttentionGraph(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.every_n_steps is None or trainer.global_step % self.every_n_steps or not trainer.global_step:
+        if not self._is_due(trainer.global_step):
             return
         # with accumulated gradients, global_step stays the same for several batches
         if (batch_idx + 1) % trainer.accumulate_grad_batches and not trainer.is_last_batch:
             return
         _log_to_all(trainer, self._measure(trainer, pl_module))
-        self._draw(trainer, pl_module)
+        if self.every_n_steps is not None:
+            self._draw(trainer, pl_module)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # the metrics of the validation are complete only here
@@ -130,6 +154,12 @@ class AttentionGraph(L.Callback):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.figures and trainer.is_global_zero and not self.off:
             self.figures.draw(trainer.loggers, _last_step(trainer), last=True)
+
+    def _is_due(self, step: int) -> bool:
+        """Return whether to measure after this number of training steps."""
+        if self.every_n_steps is None:
+            return step in FIRST_STEPS
+        return step > 0 and step % self.every_n_steps == 0
 
     def _measure(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, float]:
         """Log the measures of each head and return their means over heads; empty if the callback is off."""
@@ -144,11 +174,33 @@ class AttentionGraph(L.Callback):
             self._turn_off(problem or "another process failed; its message has the reason")
             return {}
         per_head, means = head_means(sums, self._selected, self.measures)
-        _log_to_all(trainer, self._learned_values(pl_module) | per_head)
+        learned = self._learned_values(pl_module)
+        means |= {mean_tag(name): statistics.fmean(values.values()) for name, values in learned.items()}
+        per_head |= learned
+        self._log_heads(trainer, per_head)
         if self.figures:
             self.figures.means = means
+        self.measurements += 1
         self._measuring_seconds += time.perf_counter() - started
         return means
+
+    def _log_heads(self, trainer: L.Trainer, per_head: HeadValues) -> None:
+        """Log a curve of each head; if there are many, histograms over heads instead, and heat maps later."""
+        count = max(map(len, per_head.values()))
+        if count <= MANY_HEADS if self.per_head is None else self.per_head:
+            tags = {
+                head_tag(layer, head, name): value
+                for name, values in per_head.items()
+                for (layer, head), value in values.items()
+            }
+            _log_to_all(trainer, tags)
+            return
+        if self.figures:
+            self.figures.per_head = per_head
+        if trainer.is_global_zero:
+            for board in figure_writers(trainer.loggers):
+                for name, values in per_head.items():
+                    board.add_histogram(f"heads/{name}", torch.tensor(list(values.values())), _last_step(trainer))
 
     def _local_sums(self, trainer: L.Trainer, pl_module: L.LightningModule) -> tuple[Tensor, str | None]:
         """Return the sums over this process's sequences, and the error message if measuring failed."""
@@ -163,15 +215,14 @@ class AttentionGraph(L.Callback):
             return empty_sums(self._selected, self.measures), one_line(error)
         return sums, None
 
-    def _learned_values(self, pl_module: L.LightningModule) -> dict[str, float]:
-        """Return alpha and kappa of each selected head that learns them."""
+    def _learned_values(self, pl_module: L.LightningModule) -> HeadValues:
+        """Return learned alpha and kappa by name and (layer, head)."""
         layers = attention_layers(pl_module)
-        return {
-            f"attention/{layer}/{head}/{name}": values[head].item()
-            for layer, heads in self._selected.items()
-            for name, values in layers[layer].learned_values().items()
-            for head in heads
-        }
+        learned: HeadValues = {}
+        for layer, heads in self._selected.items():
+            for name, values in layers[layer].learned_values().items():
+                learned.setdefault(name, {}).update({(layer, head): values[head].item() for head in heads})
+        return learned
 
     def _draw(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if not self.figures or self.off:

@@ -13,6 +13,7 @@ from fna_lightning.callbacks.prediction_writer import PredictionWriter
 from fna_lightning.callbacks.progress_bar import RunProgressBar, is_interactive
 from fna_lightning.callbacks.run_estimate import RunEstimate
 from fna_lightning.callbacks.run_summary import RunSummary
+from fna_lightning.callbacks.step_metrics import StepMetrics
 from fna_lightning.task import Task
 from fna_lightning.training.cli import RunContext
 
@@ -34,6 +35,7 @@ def run_callbacks(configured: list[L.Callback], context: RunContext) -> list[L.C
         *callbacks,
         HParams(context.seed),
         FiniteLoss(),
+        StepMetrics(),
     ]
     if context.model_summary and not any(isinstance(callback, ModelSummary) for callback in configured):
         callbacks.append(ParameterSummary())

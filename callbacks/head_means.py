@@ -14,6 +14,12 @@ from torch import Tensor
 from fna_lightning.graph import measure
 from fna_lightning.introspection.maps import AttentionMap
 
+# TensorBoard shows groups of tags in alphabetical order and opens the first two, so these means come first.
+HEADLINE = ("spectral_gap", "mean_hops")
+
+# measure -> (layer, head) -> value
+HeadValues = dict[str, dict[tuple[str, int], float]]
+
 
 def empty_sums(heads: Mapping[str, Sequence[int]], measures: Sequence[str]) -> Tensor:
     """Return zeros of shape (heads of all layers, measures, 2); the last dimension is (sum, count)."""
@@ -59,21 +65,31 @@ def reduce_sums(sums: Tensor, trainer: L.Trainer, device: torch.device, *, faile
 
 def head_means(
     sums: Tensor, heads: Mapping[str, Sequence[int]], measures: Sequence[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return ``attention/<layer>/<head>/<measure>`` of every head, and ``attention/<measure>`` over all heads.
+) -> tuple[HeadValues, dict[str, float]]:
+    """Return the values of each measure by (layer, head), and the tags and values of the means over all heads.
 
     A measure that is defined for no sequence is left out.
     """
-    names = [f"{layer}/{head}" for layer, indices in heads.items() for head in indices]
-    per_head: dict[str, float] = {}
-    overall: dict[str, float] = {}
+    names = [(layer, head) for layer, indices in heads.items() for head in indices]
+    per_head: HeadValues = {}
+    means: dict[str, float] = {}
     for index, name in enumerate(measures):
         total, count = sums[:, index].unbind(-1)
-        for row in count.nonzero()[:, 0].tolist():
-            per_head[f"attention/{names[row]}/{name}"] = (total[row] / count[row]).item()
-        if count.any():
-            overall[f"attention/{name}"] = (total.sum() / count.sum()).item()
-    return per_head, overall
+        rows = count.nonzero()[:, 0].tolist()
+        if rows:
+            per_head[name] = {names[row]: (total[row] / count[row]).item() for row in rows}
+            means[mean_tag(name)] = (total.sum() / count.sum()).item()
+    return per_head, means
+
+
+def mean_tag(name: str) -> str:
+    """Return the tag of a mean over heads: ``attention/`` for the main measures, ``attention_detail/`` for others."""
+    return f"attention/{name}" if name in HEADLINE else f"attention_detail/{name}"
+
+
+def head_tag(layer: str, head: int, name: str) -> str:
+    """Return the tag of the curve of one head."""
+    return f"heads/{layer}/{head}/{name}"
 
 
 def _reducible(device: torch.device) -> dict[str, Any]:

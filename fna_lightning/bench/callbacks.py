@@ -1,9 +1,9 @@
-"""Cost of the AttentionGraph callback at its defaults: training time with and without it.
+"""Cost of the AttentionGraph callback with the settings of a configuration: training time with and without it.
 
 Fits with and without the callback alternate and start from the same seed, so both use the same batches. Reported are
 the ratio of wall times, the ratio of CPU times (less affected by other load), and the time the callback measures
-itself, extrapolated to the epochs of the configuration. If a fit without the callback takes as long as the rest of a
-fit with it, the callback's own measurement is complete.
+itself, extrapolated to all epochs of the configuration and their training steps. If a fit without the callback takes as
+long as the rest of a fit with it, the callback's own measurement is complete.
 
 Examples:
   fna-lightning bench callbacks --config reviews_fna.yaml
@@ -57,9 +57,10 @@ def run(args: argparse.Namespace) -> int:
     report = summary(fits, args)
     print(
         f"{args.config}: {report['epoch_seconds']:.1f} s per epoch; AttentionGraph takes "
-        f"{1e3 * report['measure_seconds']:.0f} ms per validation and {1e3 * report['draw_seconds']:.0f} ms for its "
+        f"{1e3 * report['measure_seconds']:.0f} ms per measurement and {1e3 * report['draw_seconds']:.0f} ms for its "
         "figures at the end\n"
-        f"measured by the callback itself: {report['own_share']:.2%} of a run of {report['epochs']} epochs\n"
+        f"measured by the callback itself: {report['own_share']:.2%} of a run of {report['epochs']} epochs with "
+        f"{report['measurements']} measurements\n"
         f"wall time, with / without, fits of {args.epochs} epoch(s): {spread(report['ratios'])}\n"
         f"CPU time, with / without: {spread(report['cpu_ratios'])}; "
         f"without the callback's own time: {spread(report['rest_ratios'])}"
@@ -85,7 +86,7 @@ def fit(args: argparse.Namespace, *, with_callback: bool, epochs: int, steps: in
 
     register_builtins()
     built = from_config(args.config, args.set)
-    callback = AttentionGraph()
+    callback = AttentionGraph(**callback_settings(built.trainer_settings))
     with tempfile.TemporaryDirectory() as folder:
         trainer = L.Trainer(
             max_epochs=epochs,
@@ -112,10 +113,30 @@ def fit(args: argparse.Namespace, *, with_callback: bool, epochs: int, steps: in
         "cpu_seconds": cpu,
         "measure_seconds": callback.seconds - drawing,
         "draw_seconds": drawing,
+        "measurements": callback.measurements,
         "epochs": built.trainer_settings.get("max_epochs") or 1,
         "steps": trainer.global_step,
         "steps_per_epoch": len(loader) / trainer.accumulate_grad_batches,
+        "every_n_steps": callback.every_n_steps or 0,
     }
+
+
+def callback_settings(trainer_settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that the configuration gives AttentionGraph; none if it has no such callback."""
+    for callback in trainer_settings.get("callbacks") or []:
+        if str(callback.get("class_path")).rpartition(".")[2] == "AttentionGraph":
+            return dict(callback.get("init_args") or {})
+    return {}
+
+
+def full_measurements(fit: dict[str, float]) -> int:
+    """Return how often the callback measures in the whole training of the configuration."""
+    from fna_lightning.callbacks.attention_graph import FIRST_STEPS
+
+    steps = int(fit["epochs"] * fit["steps_per_epoch"])
+    if fit["every_n_steps"]:
+        return steps // int(fit["every_n_steps"])
+    return int(fit["epochs"]) + sum(step <= steps for step in FIRST_STEPS)
 
 
 def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) -> dict[str, Any]:
@@ -134,8 +155,11 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
     epoch = statistics.median(
         plain["wall_seconds"] / plain["steps"] * plain["steps_per_epoch"] for plain in fits[False]
     )
-    # The callback measures once per epoch and draws once per fit.
-    measure = statistics.median(watched["measure_seconds"] for watched in fits[True]) / args.epochs
+    # The callback draws once per fit.
+    measure = statistics.median(
+        watched["measure_seconds"] / max(1.0, watched["measurements"]) for watched in fits[True]
+    )
+    measurements = full_measurements(fits[True][0])
     draw = statistics.median(watched["draw_seconds"] for watched in fits[True])
     epochs = fits[True][0]["epochs"]
     return {
@@ -144,7 +168,8 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
         "epochs": epochs,
         "measure_seconds": measure,
         "draw_seconds": draw,
-        "own_share": (epochs * measure + draw) / (epochs * epoch),
+        "measurements": measurements,
+        "own_share": (measurements * measure + draw) / (epochs * epoch),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
         "cpu_ratio": statistics.median(cpu_ratios),

@@ -20,11 +20,11 @@ HEADINGS = {
     "val/accuracy": "val accuracy",
     "val/loss": "val loss",
     "attention/spectral_gap": "gap",
-    "attention/entropy": "entropy",
+    "attention_detail/entropy": "entropy",
     "attention/mean_hops": "mean hops",
 }
 # columns that are drawn if the runs logged them
-DRAWN = ("val/accuracy", "attention/spectral_gap", "attention/entropy", "attention/mean_hops")
+DRAWN = ("val/accuracy", "attention/spectral_gap", "attention_detail/entropy", "attention/mean_hops")
 MARKERS = "os^Dv"
 
 # values by epoch and column

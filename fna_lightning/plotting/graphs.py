@@ -1,11 +1,12 @@
 """Figures of attention graphs, drawn on Matplotlib axes: for TensorBoard and for ``analyze``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fna_lightning.errors import UsageError
@@ -38,6 +39,26 @@ def draw_hops(axes: Axes, hops: Tensor) -> None:
     axes.set_facecolor("#bbbbbb")
     axes.set(xlabel="to token", ylabel="from token")
     axes.figure.colorbar(image, ax=axes, label="hops")
+
+
+def draw_heads(axes: Axes, values: Mapping[tuple[str, int], float], name: str) -> None:
+    """Draw a heat map with one row per layer and one column per head.
+
+    Args:
+        axes: where to draw.
+        values: value of each (layer, head), layer by layer.
+        name: what the values are.
+    """
+    layers = list(dict.fromkeys(layer for layer, _ in values))
+    grid = np.full((len(layers), 1 + max(head for _, head in values)), np.nan)
+    for (layer, head), value in values.items():
+        grid[layers.index(layer), head] = value
+    image = axes.imshow(np.ma.masked_invalid(grid), cmap="viridis", interpolation="nearest", aspect="auto")
+    axes.set_facecolor("#bbbbbb")
+    axes.set(xlabel="head", ylabel="attention layer", title=name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.figure.colorbar(image, ax=axes)
 
 
 def draw_points(axes: Axes, points: Tensor) -> None:

@@ -164,6 +164,7 @@ class TrainingCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         require_checkpoint(str(self.subcommand), self.config[self.subcommand].get("ckpt_path"))
+        self.logger_names = loggers.logger_names(self.config[self.subcommand].logger)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--logger", type=str, default=loggers.DEFAULT, help=loggers.HELP)
@@ -174,9 +175,6 @@ class TrainingCLI(LightningCLI):
         super()._add_instantiators()
         # after those of Lightning, because the first one that matches a class builds it
         self.parser.add_instantiator(build, object)
-
-    def before_instantiate_classes(self) -> None:
-        self.logger_names = loggers.logger_names(self.config[self.subcommand].logger)
 
     def instantiate_classes(self) -> None:
         with self._naming_the_setting():

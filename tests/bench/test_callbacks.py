@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fna_lightning.bench.callbacks import callback_settings, full_measurements
 from fna_lightning.cli import main
 
 pytestmark = pytest.mark.e2e
@@ -17,8 +18,23 @@ def test_fits_with_and_without_the_callback_are_measured(tmp_path: Path, capsys)
     assert report["measure_seconds"] > 0
     assert report["draw_seconds"] > 0
     assert report["epochs"] == 4
+    # two batches per epoch: at four validations and after the first step; the run has no tenth step
+    assert report["measurements"] == 5
     assert len(report["ratios"]) == len(report["cpu_ratios"]) == 1
     assert "measured by the callback itself" in capsys.readouterr().out
+
+
+def test_the_settings_of_the_configuration_are_used() -> None:
+    callbacks = [
+        {"class_path": "LearningRateMonitor"},
+        {"class_path": "a.AttentionGraph", "init_args": {"sequences": 2}},
+    ]
+    assert callback_settings({"callbacks": callbacks}) == {"sequences": 2}
+    assert callback_settings({}) == {}
+    fit = {"epochs": 3, "steps_per_epoch": 50.0, "every_n_steps": 0}
+    # three validations, and after 1, 10 and 100 steps
+    assert full_measurements(fit) == 6
+    assert full_measurements(fit | {"every_n_steps": 40}) == 3
 
 
 def test_zero_repeats_are_an_error(capsys) -> None:

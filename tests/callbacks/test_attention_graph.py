@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fna_lightning.attention import DotProduct, Fractional, Uniform
 from fna_lightning.callbacks import AttentionEntropy, AttentionGraph, PathLength, SpectralGap
+from fna_lightning.callbacks.head_means import mean_tag
 from fna_lightning.graph import MEASURES, align, measure, path_lengths, spectral_gap
 from fna_lightning.introspection.maps import attention_maps
 from fna_lightning.introspection.probe import probe_batch, probe_indices
@@ -39,14 +40,14 @@ class FewReviews(ReviewData):
         return super().split(name)
 
 
-def task(attention: Any = None) -> TextClassification:
+def task(attention: Any = None, num_heads: int = 2) -> TextClassification:
     torch.manual_seed(0)
     data = FewReviews()
     return TextClassification(
         data.vocab_size,
         2,
         attention or Fractional(kappa=1.0),
-        EncoderConfig(dim=8, depth=2, num_heads=2, ffn_dim=8),
+        EncoderConfig(dim=4 * num_heads, depth=2, num_heads=num_heads, ffn_dim=8),
     )
 
 
@@ -78,26 +79,68 @@ def test_logged_values_equal_the_graph_functions_on_the_probe(tmp_path: Path) ->
     measured = [measure(layer_map.weights, layer_map.lengths) for layer_map in maps.values()]
     for name in MEASURES:
         mean = torch.stack([values[name] for values in measured]).mean().item()
-        assert logged[f"attention/{name}"].item() == pytest.approx(mean, abs=1e-5)
-    heads = [row for row in rows(tmp_path) if row["attention/encoder.layers.1.self_attn/1/mean_hops"]]
-    assert len(heads) == 2
+        assert logged[mean_tag(name)].item() == pytest.approx(mean, abs=1e-5)
+    heads = [row for row in rows(tmp_path) if row["heads/encoder.layers.1.self_attn/1/mean_hops"]]
+    # after the first step and at two validations
+    assert len(heads) == 3
     second = path_lengths(*(getattr(maps["encoder.layers.1.self_attn"], key) for key in ("weights", "lengths")))
-    assert float(heads[-1]["attention/encoder.layers.1.self_attn/1/mean_hops"]) == pytest.approx(
+    assert float(heads[-1]["heads/encoder.layers.1.self_attn/1/mean_hops"]) == pytest.approx(
         second.mean[:, 1].mean().item(), abs=1e-6
     )
 
 
-def test_tensorboard_gets_scalars_and_figures(tmp_path: Path) -> None:
+def board_tags(folder: Path) -> dict[str, Any]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    trainer(tmp_path, AttentionGraph(max_length=24)).fit(task(), FewReviews())
-    board = EventAccumulator(str(next(tmp_path.glob("tb/version_0"))))
+    board = EventAccumulator(str(next(folder.glob("tb/version_0"))))
     board.Reload()
-    tags = board.Tags()
-    assert {"attention/spectral_gap", "attention/encoder.layers.0.self_attn/0/entropy"} <= set(tags["scalars"])
+    return board.Tags()
+
+
+def test_tensorboard_gets_scalars_and_figures(tmp_path: Path) -> None:
+    trainer(tmp_path, AttentionGraph(max_length=24)).fit(task(), FewReviews())
+    tags = board_tags(tmp_path)
+    assert {"attention/spectral_gap", "heads/encoder.layers.0.self_attn/0/entropy"} <= set(tags["scalars"])
     figures = {"gap_during_training", "hop_matrix", "spectrum", "diffusion_map"}
-    assert {f"attention/{name}" for name in figures} <= set(tags["images"])
-    assert "attention/hops" in tags["histograms"]
+    assert {f"attention_figures/{name}" for name in figures} <= set(tags["images"])
+    assert tags["histograms"] == ["attention_figures/hops"]
+
+
+def test_tensorboard_shows_the_means_first(tmp_path: Path) -> None:
+    trainer(tmp_path, AttentionGraph(max_length=24)).fit(task(), FewReviews())
+    tags = board_tags(tmp_path)
+    # TensorBoard sorts the cards of all kinds by tag and groups them by the text before the first slash
+    cards = sorted(tag for kind in ("scalars", "images", "histograms") for tag in tags[kind])
+    assert cards[:2] == ["attention/mean_hops", "attention/spectral_gap"]
+    assert not cards[2].startswith("attention/")
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "per_head", "curves"),
+    [(8, None, True), (9, None, False), (9, True, True), (2, False, False)],
+    ids=["16 heads", "18 heads", "forced on", "forced off"],
+)
+def test_many_heads_get_histograms_and_heat_maps_instead_of_curves(
+    tmp_path: Path, num_heads: int, per_head: bool | None, curves: bool
+) -> None:
+    callback = SpectralGap(max_length=16, per_head=per_head)
+    trainer(tmp_path, callback, max_epochs=1).fit(task(num_heads=num_heads), FewReviews())
+    tags, columns = board_tags(tmp_path), list(rows(tmp_path)[0])
+    heads = {f"heads/encoder.layers.{layer}.self_attn/{h}/spectral_gap" for layer in range(2) for h in range(num_heads)}
+    for names in (tags["scalars"], columns):
+        assert "attention/spectral_gap" in names
+        assert {name for name in names if name.startswith("heads/")} == (heads if curves else set())
+    assert ("heads/spectral_gap" in tags["histograms"]) != curves
+    assert ("attention_figures/heads_spectral_gap" in tags["images"]) != curves
+
+
+def test_the_first_steps_are_measured_before_a_validation(tmp_path: Path) -> None:
+    # without a sanity check, no validation has set up its loader before the first step
+    fit = trainer(tmp_path, SpectralGap(max_length=16, per_head=False), max_epochs=3, num_sanity_val_steps=0)
+    fit.fit(task(), FewReviews())
+    logged = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
+    # four batches per epoch: after 1 and 10 steps, and at the end of each epoch; the logged step counts from 0
+    assert [row["step"] for row in logged] == ["0", "3", "7", "9", "11"]
 
 
 def test_the_callback_does_not_change_training(tmp_path: Path) -> None:
@@ -117,8 +160,8 @@ def test_every_n_steps_with_selected_layers_and_heads(tmp_path: Path) -> None:
     logged = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
     # 4 batches per epoch, 2 epochs: measured after 3 and 6 steps; the logged step counts from 0
     assert [row["step"] for row in logged] == ["2", "5"]
-    heads = [name for name in logged[0] if name.startswith("attention/encoder")]
-    assert heads == ["attention/encoder.layers.1.self_attn/0/spectral_gap"]
+    heads = [name for name in logged[0] if name.startswith("heads/")]
+    assert heads == ["heads/encoder.layers.1.self_attn/0/spectral_gap"]
 
 
 @pytest.mark.parametrize(
@@ -134,9 +177,7 @@ def test_each_callback_logs_its_own_measures(
 ) -> None:
     fit = trainer(tmp_path, callback_class(max_length=16), max_epochs=1)
     fit.fit(task(Uniform()), FewReviews())
-    assert {name for name in fit.callback_metrics if name.startswith("attention/")} == {
-        f"attention/{name}" for name in names
-    }
+    assert {name for name in fit.callback_metrics if name.startswith("attention")} == set(map(mean_tag, names))
 
 
 class BadAttention(DotProduct):
@@ -167,7 +208,7 @@ def test_after_a_failure_the_callback_is_off_and_training_continues(
     assert reason in warnings[0]
     assert callback.off
     assert fit.current_epoch == 2
-    assert not [name for name in fit.callback_metrics if name.startswith("attention/")]
+    assert not [name for name in fit.callback_metrics if name.startswith("attention")]
 
 
 def test_a_failure_of_another_process_turns_the_callback_off(
@@ -193,8 +234,8 @@ def test_a_sequence_of_one_token_has_gap_1_and_no_path(tmp_path: Path) -> None:
     fit.fit(task(), FewReviews([[5], [6]]))
     logged = fit.callback_metrics
     assert logged["attention/spectral_gap"] == 1
-    assert logged["attention/entropy"] == 1
-    assert logged["attention/max_hops"] == 0
+    assert logged["attention_detail/entropy"] == 1
+    assert logged["attention_detail/max_hops"] == 0
     assert "attention/mean_hops" not in logged
 
 
@@ -261,7 +302,7 @@ def test_two_processes_log_the_same_as_one(tmp_path: Path) -> None:
         (path,) = (tmp_path / str(devices)).glob("*/version_0/metrics.csv")
         table = list(csv.DictReader(path.open()))
         (epoch,) = [row for row in table if row["val/accuracy"]]
-        logged.append({name: float(value) for name, value in epoch.items() if name.startswith("attention/") and value})
+        logged.append({name: float(value) for name, value in epoch.items() if name.startswith("attention") and value})
     assert len(logged[0]) == len(MEASURES)
     assert logged[1] == pytest.approx(logged[0], abs=1e-5)
 
@@ -269,10 +310,13 @@ def test_two_processes_log_the_same_as_one(tmp_path: Path) -> None:
 def test_learned_alpha_and_kappa_are_logged(tmp_path: Path) -> None:
     model = task(Fractional(1.5, kappa=2.0, learn=["alpha", "kappa"]))
     trainer(tmp_path, AttentionGraph(sequences=2, figures=False), max_epochs=1).fit(model, FewReviews())
-    (last,) = [row for row in rows(tmp_path) if row["attention/encoder.layers.0.self_attn/1/alpha"]]
+    *_, last = [row for row in rows(tmp_path) if row["heads/encoder.layers.0.self_attn/1/alpha"]]
     for number, layer in enumerate(model.encoder.layers):
         for name, values in layer.self_attn.learned_values().items():
             for head, value in enumerate(values.tolist()):
-                logged = float(last[f"attention/encoder.layers.{number}.self_attn/{head}/{name}"])
+                logged = float(last[f"heads/encoder.layers.{number}.self_attn/{head}/{name}"])
                 assert logged == pytest.approx(value, abs=1e-6)
                 assert logged != pytest.approx({"alpha": 1.5, "kappa": 2.0}[name], abs=1e-6)
+    means = [float(row["attention_detail/alpha"]) for row in rows(tmp_path) if row["attention_detail/alpha"]]
+    heads = [value for layer in model.encoder.layers for value in layer.self_attn.learned_values()["alpha"].tolist()]
+    assert means[-1] == pytest.approx(sum(heads) / len(heads), abs=1e-6)

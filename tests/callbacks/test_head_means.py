@@ -31,8 +31,8 @@ def test_means_over_two_processes() -> None:
     sums = head_sums(maps(slice(1)), HEADS, MEASURES) + head_sums(maps(slice(1, None)), HEADS, MEASURES)
     per_head, means = head_means(sums, HEADS, MEASURES)
     gaps = {name: measure(whole[name].weights, None, MEASURES)["spectral_gap"] for name in whole}
-    assert per_head["attention/first/1/spectral_gap"] == pytest.approx(gaps["first"][:, 1].mean().item())
-    assert "attention/second/0/spectral_gap" not in per_head
+    assert per_head["spectral_gap"]["first", 1] == pytest.approx(gaps["first"][:, 1].mean().item())
+    assert ("second", 0) not in per_head["spectral_gap"]
     selected = torch.cat([gaps["first"].flatten(), gaps["second"][:, 1]])
     assert means["attention/spectral_gap"] == pytest.approx(selected.mean().item())
 
@@ -42,7 +42,7 @@ def test_values_that_are_not_finite_are_left_out() -> None:
     sums = head_sums({"first": identity}, {"first": [0], "missing": [0]}, MEASURES)
     per_head, means = head_means(sums, {"first": [0], "missing": [0]}, MEASURES)
     # no token reaches another, so there is no mean number of hops
-    assert per_head.keys() == {"attention/first/0/spectral_gap"}
+    assert {name: list(values) for name, values in per_head.items()} == {"spectral_gap": [("first", 0)]}
     assert means.keys() == {"attention/spectral_gap"}
 
 

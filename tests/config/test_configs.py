@@ -1,4 +1,4 @@
-"""Shipped configurations: each one trains, and within a family only the attention differs."""
+"""Shipped configurations: each one trains and logs its attention graph; in a family only the attention differs."""
 
 from collections import defaultdict
 
@@ -47,6 +47,12 @@ def family(config: str) -> str:
 def test_config_trains(config) -> None:
     options = OWN_DATA.get(config, "").split()
     assert main(["fit", "--config", config, *options, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_config_logs_the_attention_graph(config) -> None:
+    callbacks = yaml.safe_load(CONFIGS[config].read_text())["trainer"]["callbacks"]
+    assert {"class_path": "AttentionGraph"} in callbacks
 
 
 def test_families() -> None:

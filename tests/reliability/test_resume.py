@@ -65,6 +65,7 @@ def test_a_resumed_run_is_exact(
         ["--trainer.val_check_interval=0.5"],
         ["--trainer.max_epochs=-1", "--trainer.max_steps=25"],
         ["--data.num_workers=1"],
+        ["--trainer.log_every_n_steps=4", "--trainer.callbacks+=AttentionGraph"],
         ["--model.lr_scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau", "--model.lr_scheduler.patience=0"],
     ],
     ids=str,
