@@ -180,11 +180,15 @@ def limited(trainer: L.Trainer, split: str) -> dict[str, Any]:
         trainer: trainer after the evaluation.
         split: "val" or "test".
     """
-    loader = getattr(trainer, f"{split}_dataloaders", None)
+    loader: Any = getattr(trainer, f"{split}_dataloaders", None)
     batches = getattr(trainer, f"num_{split}_batches", None)
     if not hasattr(loader, "__len__") or isinstance(loader, list | tuple | dict) or not batches:
         return {}
-    evaluated, total = int(batches[0]), len(loader)
+    try:
+        evaluated, total = batches[0], len(loader)
+    except TypeError:
+        # an IterableDataset without a length
+        return {}
     if not 0 < evaluated < total:
         return {}
     counts = count_examples(loader, evaluated)

@@ -1,6 +1,7 @@
 """RunSummary: results.json, the closing table, and what a resumed run adds to its results."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,11 +160,14 @@ def test_the_effective_batch_is_that_of_the_loader() -> None:
     assert step(train_dataloader=loader, datamodule=SimpleNamespace(batch_size=99)) == text
 
 
-def test_a_data_set_that_makes_batches_has_no_batch_size() -> None:
-    class Stream(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            return iter([torch.zeros(4)])
+class Stream(IterableDataset[Any]):
+    """A data set without a length that makes batches."""
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter([torch.zeros(4)])
+
+
+def test_a_data_set_that_makes_batches_has_no_batch_size() -> None:
     text = "effective batch = batch of the data loader x 1 process x 2 accumulated, learning rate 0.5, 0.25"
     assert step(train_dataloader=DataLoader(Stream(), batch_size=None)) == text
 
@@ -199,3 +203,9 @@ def test_metrics_of_a_whole_evaluation_have_no_note(tmp_path: Path, capsys: pyte
     fit(RunSummary(str(tmp_path)), val_dataloaders=loader, num_val_batches=[13])
     assert "limited" not in results(tmp_path)["fit"]
     assert "val/ metrics" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("batches", [math.inf, 3])
+def test_a_validation_without_a_length_has_no_note(tmp_path: Path, batches: float) -> None:
+    fit(RunSummary(str(tmp_path)), val_dataloaders=DataLoader(Stream(), batch_size=None), num_val_batches=[batches])
+    assert "limited" not in results(tmp_path)["fit"]
