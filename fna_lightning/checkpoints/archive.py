@@ -64,7 +64,8 @@ def _check_records(records: list[zipfile.ZipInfo], size: int, name: str) -> None
     """Refuse records that are compressed, duplicated, or together larger than the file."""
     if len(records) > MAX_RECORDS:
         raise UsageError(f"{name} has {len(records):,} records, the limit is {MAX_RECORDS:,}; it is not a checkpoint")
-    if not any(record.filename.endswith("data.pkl") for record in records):
+    is_plain_zip = sum(record.compress_size for record in records) <= size
+    if is_plain_zip and not any(record.filename.endswith("data.pkl") for record in records):
         raise UsageError(
             f"{name} is not a checkpoint: it is a zip archive without the record data.pkl, which torch.save writes; "
             "give another file"

@@ -56,13 +56,14 @@ def known_settings(parser: OneLineParser, argv: list[str]) -> dict[str, str]:
 
     Short flags come with the name of the setting, for example "--alpha (model.attention.alpha)".
     """
+    settings = {"config": "--config"}
     files = [f"--config={name}" for name in config_names(argv)]
     try:
         config = parser.parse_args([argv[0], *files])[argv[0]]
     except UsageError:
-        # the files are wrong themselves
-        return {}
-    settings = {name: f"--{name}" for name in _names(config)}
+        # there are no files, or they are wrong themselves; the names of the shipped tasks are most likely right
+        return settings | {name: f"--{flag} ({name})" for flag, (name, _) in SHORT_FLAGS.items()}
+    settings |= {name: f"--{name}" for name in _names(config)}
     for flag in SHORT_FLAGS:
         try:
             names = long_names(flag, config, argv[0])

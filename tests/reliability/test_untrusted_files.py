@@ -266,7 +266,7 @@ def test_a_file_in_the_working_directory_is_not_read_as_settings(run: Path, caps
 
 @pytest.mark.parametrize(
     "form",
-    ["--config FILE", "--config=FILE", "--conf FILE", "--conf=FILE", "-c FILE", "-cFILE", "second", "link", "capitals"],
+    ["--config FILE", "--config=FILE", "-c FILE", "-cFILE", "second", "link", "capitals"],
 )
 def test_every_way_to_name_the_file(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = poisoned_run(run, lambda settings: settings["model"]["init_args"].update(encoder=SYSTEM))
@@ -280,6 +280,13 @@ def test_every_way_to_name_the_file(form: str, run: Path, capsys: pytest.Capture
     if form == "second":
         words = ["--config", "reviews_dp.yaml", "--config", str(file)]
     assert "model.init_args.encoder names 'os.system', but" in refused(["fit", *words], capsys)
+
+
+@pytest.mark.parametrize("form", ["--conf FILE", "--conf=FILE", "--confi FILE"])
+def test_an_abbreviated_option_names_no_file(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = form.replace("FILE", str(run / "config.yaml")).split()
+    option = form.partition(" ")[0].partition("=")[0]
+    assert f"there is no option {option}; did you mean --config?" in refused(["fit", *words], capsys)
 
 
 def test_an_error_message_imports_nothing() -> None:
