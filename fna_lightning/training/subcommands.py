@@ -58,5 +58,5 @@ def require_checkpoint(name: str, path: object) -> None:
     if name != "fit" and not path:
         raise UsageError(
             f"{name} needs a trained model, and without --ckpt_path the weights would be random; add --ckpt_path "
-            "runs/NAME/version_0/checkpoints/best.ckpt"
+            "runs/NAME/version_0 (a run folder or a checkpoint)"
         )

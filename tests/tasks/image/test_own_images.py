@@ -38,9 +38,6 @@ def test_commands_of_the_page(capsys, tmp_path) -> None:
             lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 41
     assert [line[2] for line in lines[:2]] == ["photos/circle/0.jpg", "photos/square/0.jpg"]
-    labels = [line[0] for line in lines]
-    assert labels[0] == "circle"
-    assert labels[1:].count("square") >= 36
     answers = json.loads(Path("answers.json").read_text())
     assert set(answers[0]["probabilities"]) == {"circle", "square", "triangle"}
     assert sum(answers[0]["probabilities"].values()) == pytest.approx(1.0)
@@ -48,7 +45,10 @@ def test_commands_of_the_page(capsys, tmp_path) -> None:
     rows = (tmp_path / "runs/images_fna/version_0/predictions.csv").read_text().splitlines()
     assert rows[0] == "file,class,probability"
     assert len(rows) == 121
-    assert rows[1].startswith("circle/0.jpg,circle,")
+    assert rows[1].startswith("circle/0.jpg,")
+    # a third of random answers is right
+    assert sum(Path(row.split(",")[0]).parent.name == row.split(",")[1] for row in rows[1:]) > 72
+    assert [row.split(",")[1] for row in rows[41:81]] == [line[0] for line in lines[1:]]
     assert (tmp_path / "runs/images_fna/version_0/analysis/index.html").is_file()
     check_classify_errors(capsys)
 
