@@ -25,8 +25,8 @@ class HParams(L.Callback):
 
     TensorBoard's HParams tab then has one row per run. It shows the columns ``alpha``, ``attention``, ``d`` (the head
     width), ``kappa`` (as a number, also if a rule sets it) and ``seed``; the other settings of the model can be
-    selected on the left as ``settings.<name>``. The metrics are the best value of the task's validation metric, the same
-    metric of the test, and the last mean spectral gap and mean number of hops.
+    selected on the left as ``settings.<name>``. The metrics are the best value of the task's validation metric, the
+    same metric of the test, and the last mean spectral gap and mean number of hops.
 
     Args:
         seed: the seed of the run.
