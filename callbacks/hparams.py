@@ -13,18 +13,20 @@ from fna_lightning.attention import ExternalAttention, Fractional
 from fna_lightning.introspection.maps import attention_layers
 from fna_lightning.task import Task
 
-# Columns that every run has, first in the table, with a value that sets their type. TensorBoard takes the columns of a
-# sweep from any of its runs, which may be one without alpha.
-COLUMNS: dict[str, str | float] = {"attention": "", "alpha": 0.0, "kappa": 0.0, "d": 0.0, "seed": 0.0}
+# Columns that every run has, with a value that sets their type. TensorBoard takes the columns of a sweep from any of
+# its runs, which may be one without alpha.
+COLUMNS: dict[str, str | float] = {"alpha": 0.0, "attention": "", "d": 0.0, "kappa": 0.0, "seed": 0.0}
+# TensorBoard sorts the columns by name and shows the first five; this prefix sorts the other settings behind them.
+PREFIX = "settings."
 
 
 class HParams(L.Callback):
     """Logs the model settings when training starts, and the best validation metric to TensorBoard when it ends.
 
-    TensorBoard's HParams tab then has one row per run. Its first columns are ``attention``, ``alpha``, ``kappa`` (as a
-    number, also if a rule sets it), ``d`` (the head width) and ``seed``; the other settings of the model follow under
-    their own names. The metrics are the best value of the task's validation metric, the same metric of the test, and
-    the last mean spectral gap and mean number of hops.
+    TensorBoard's HParams tab then has one row per run. It shows the columns ``alpha``, ``attention``, ``d`` (the head
+    width), ``kappa`` (as a number, also if a rule sets it) and ``seed``; the other settings of the model can be
+    selected on the left as ``settings.<name>``. The metrics are the best value of the task's validation metric, the
+    same metric of the test, and the last mean spectral gap and mean number of hops.
 
     Args:
         seed: the seed of the run.
@@ -37,7 +39,8 @@ class HParams(L.Callback):
         if not isinstance(pl_module, Task) or pl_module.model_config is None:
             return
         seed = {} if self.seed is None else {"seed": self.seed}
-        settings = attention_settings(pl_module) | seed | dict(plain_settings(pl_module.model_config))
+        others = {f"{PREFIX}{name}": value for name, value in plain_settings(pl_module.model_config)}
+        settings = attention_settings(pl_module) | seed | others
         for logger in trainer.loggers:
             if not isinstance(logger, TensorBoardLogger):
                 logger.log_hyperparams(settings)
@@ -74,9 +77,9 @@ def attention_settings(task: Task) -> dict[str, Any]:
 def plain_settings(model_config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of each setting of a model_config, e.g. (encoder.dim, 64).
 
-    Left out are alpha and kappa of the attention, which ``attention_settings`` returns.
+    Left out are the class, alpha and kappa of the attention, which ``attention_settings`` returns.
     """
-    if prefix and "class_path" in model_config:
+    if prefix not in ("", "attention") and "class_path" in model_config:
         yield prefix, str(model_config["class_path"]).rpartition(".")[2]
     for name, value in (model_config.get("init_args") or {} if "class_path" in model_config else model_config).items():
         path = f"{prefix}.{name}" if prefix else name

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.e2e
 
 def test_nested_settings_are_flattened() -> None:
     attention = {"class_path": "fna_lightning.attention.Fractional", "init_args": {"alpha": 1.2, "dropout": 0.1}}
-    model_config = {"class_path": "a.B", "init_args": {"attention": attention, "sizes": [1, 2], "cut": None}}
-    assert dict(plain_settings(model_config)) == {
-        "attention": "Fractional",
+    arguments = {"attention": attention, "pooling": {"class_path": "a.Mean"}, "sizes": [1, 2], "cut": None}
+    assert dict(plain_settings({"class_path": "a.B", "init_args": arguments})) == {
         "attention.dropout": 0.1,
+        "pooling": "Mean",
         "sizes": "[1, 2]",
         "cut": "none",
     }
@@ -47,17 +47,19 @@ def test_a_run_logs_settings_and_best_metric(tmp_path: Path, monkeypatch: pytest
         board.Reload()
         content = board.PluginTagToContent("hparams")
         experiment = metadata.parse_experiment_plugin_data(content[metadata.EXPERIMENT_TAG])
-        columns[config] = [info.name for info in experiment.hparam_infos]
+        # TensorBoard sorts the columns by name and shows the first five
+        columns[config] = sorted(info.name for info in experiment.hparam_infos)[:5]
         start = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG])
         values[config] = start.hparams
         assert {info.name.tag for info in experiment.metric_infos} == {
             *("test/accuracy", "best/val/accuracy", "attention/spectral_gap", "attention/mean_hops")
         }
     # TensorBoard takes the columns of a sweep from one of its runs, so a run without alpha must declare it too
-    first = ["attention", "alpha", "kappa", "d", "seed"]
-    assert columns["reviews_fna.yaml"][:5] == columns["reviews_dp.yaml"][:5] == first
+    shown = ["alpha", "attention", "d", "kappa", "seed"]
+    assert columns["reviews_fna.yaml"] == columns["reviews_dp.yaml"] == shown
     fna = values["reviews_fna.yaml"]
-    assert [fna[name].number_value for name in first[1:]] == [1.2, 1.0, 16.0, 0.0]
+    assert [fna[name].number_value for name in ("alpha", "d", "kappa", "seed")] == [1.2, 16.0, 1.0, 0.0]
+    assert fna["settings.encoder.dim"].number_value == 64.0
     assert "alpha" not in values["reviews_dp.yaml"]
     assert values["reviews_dp.yaml"]["attention"].string_value == "DotProduct"
     last = board.Scalars("best/val/accuracy")[-1].value
