@@ -106,7 +106,7 @@ class SplitTables:
         values = {"train": None, "val": self.validation, "test": self.test}
         tables = {}
         for split, value in values.items():
-            names = SPLIT_NAMES[split] if value is None else (value,)
+            names = SPLIT_NAMES[split] if value is None else (str(value),)
             name = next((name for name in names if name in splits), None)
             if name is not None:
                 tables[split] = _hub_table(splits[name], f"split {name!r} of {self.path}")

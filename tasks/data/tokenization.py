@@ -20,6 +20,8 @@ WORDS = r"\w+(?:'\w+)*|[^\w\s]"
 LINE_BREAK = r"<br\s*/?>"
 # shown for a token that consists of spaces
 SPACE_TOKEN = "␣"
+# shown for a character that cannot be printed
+UNPRINTABLE = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -130,5 +132,6 @@ def readable_tokens(tokenizer: "Tokenizer", ids: Iterable[int], names: Mapping[i
         token = names.get(number) or tokenizer.id_to_token(number) or f"[{number}]"
         if decoder is not None and number not in names:
             token = decoder.decode([token]).strip()
-        tokens.append(token or SPACE_TOKEN)
+        # a byte-level vocabulary contains control characters, which cannot be printed or drawn
+        tokens.append("".join(char if char.isprintable() else UNPRINTABLE for char in token) or SPACE_TOKEN)
     return tokens

@@ -40,7 +40,7 @@ class Multi30kData(TokenizedPairs):
         num_workers: int = 0,
     ) -> None:
         super().__init__(
-            name="multi30k",
+            cache_name="multi30k",
             tokenization=tokenization,
             joint=joint,
             batch_tokens=batch_tokens,

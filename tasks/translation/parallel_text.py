@@ -52,7 +52,7 @@ class ParallelText(TokenizedPairs):
         num_workers: int = 0,
     ) -> None:
         super().__init__(
-            name="parallel_text",
+            cache_name="parallel_text",
             tokenization=tokenization,
             joint=True,
             batch_tokens=batch_tokens,

@@ -38,7 +38,7 @@ class TokenizedPairs(TranslationData):
     """A translation data set that is tokenized once and cached; tokenizers are trained on the training sentences only.
 
     Args:
-        name: name of the data set in the cache.
+        cache_name: name of the data set in the cache.
         tokenization: settings of the tokenizers.
         joint: whether both languages share one tokenizer; otherwise each has its own, of the same size.
         batch_tokens: maximum number of tokens per batch and process, including padding, on the longer side.
@@ -49,7 +49,7 @@ class TokenizedPairs(TranslationData):
     def __init__(
         self,
         *,
-        name: str,
+        cache_name: str,
         tokenization: Tokenization,
         joint: bool,
         batch_tokens: int = 4096,
@@ -57,7 +57,7 @@ class TokenizedPairs(TranslationData):
         num_workers: int = 0,
     ) -> None:
         super().__init__(batch_tokens=batch_tokens, batch_size=batch_size, num_workers=num_workers)
-        self.name = name
+        self.cache_name = cache_name
         self.tokenization = tokenization
         self.joint = joint
 
@@ -103,17 +103,19 @@ class TokenizedPairs(TranslationData):
 
     @cached_property
     def _texts_folder(self) -> Path:
-        return cache_folder(self.name, "texts", format=CACHE_FORMAT, source=self.source.fingerprint)
+        return cache_folder(self.cache_name, "texts", format=CACHE_FORMAT, source=self.source.fingerprint)
 
     @cached_property
     def _tokenizer_folder(self) -> Path:
         settings = {"joint": self.joint, "more": SENTENCE_TOKENS, **self.tokenization.training_settings}
-        return cache_folder(self.name, "tokenizer", format=CACHE_FORMAT, source=self.source.fingerprint, **settings)
+        return cache_folder(
+            self.cache_name, "tokenizer", format=CACHE_FORMAT, source=self.source.fingerprint, **settings
+        )
 
     def _tokens_folder(self, name: str, side: int) -> Path:
         digest = tokenizer_digest(self._tokenizer(side))
         settings = {"format": CACHE_FORMAT, "source": self.source.fingerprint, "tokenizer": digest}
-        return cache_folder(self.name, f"{name}-{side}", **settings)
+        return cache_folder(self.cache_name, f"{name}-{side}", **settings)
 
 
 def _write_texts(read: Callable[[], ParallelTexts], draft: Path) -> None:

@@ -99,3 +99,8 @@ def test_special_tokens_have_the_first_ids() -> None:
     codec = trained_codec(kind="word", vocab_size=100)
     assert codec.words([PAD, UNKNOWN]) == SPECIAL_TOKENS
     assert codec.words([99_999]) == ["[99999]"]
+
+
+def test_control_characters_are_shown_as_replacement_characters() -> None:
+    codec = trained_codec(kind="bpe", vocab_size=300)
+    assert [word for word in codec.words(codec.encode("\x1b")) if word != "␣"] == ["\ufffd"]
