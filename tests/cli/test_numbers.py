@@ -20,7 +20,7 @@ def test_random_weights_are_not_evaluated(verb: str, tmp_path: Path, capsys: pyt
     assert main([verb, "--config", "reviews_fna.yaml", f"--trainer.default_root_dir={root}"]) == 2
     message = (
         f"fna-lightning: error: {verb} needs a trained model, and without --ckpt_path the weights would be random; add "
-        "--ckpt_path runs/NAME/version_0/checkpoints/best.ckpt"
+        "--ckpt_path runs/NAME/version_0 (a run folder or a checkpoint)"
     )
     assert message in capsys.readouterr().err.splitlines()
     assert not root.exists()
