@@ -52,7 +52,7 @@ class StepMetrics(L.Callback):
         if not _is_logged(trainer, step):
             return
         values = dict(self._rates)
-        if step == 1 and trainer.log_every_n_steps > 1:
+        if step == 1 and _interval(trainer) > 1:
             # on every process: reading a metric may synchronize it
             values |= {name: float(value) for name, value in trainer.logged_metrics.items()}
             values["epoch"] = trainer.current_epoch
@@ -88,5 +88,10 @@ def learning_rates(trainer: L.Trainer) -> dict[str, float]:
 
 def _is_logged(trainer: L.Trainer, step: int) -> bool:
     """Return whether a step, counted from 1, is logged."""
-    interval = trainer.log_every_n_steps
+    interval = _interval(trainer)
     return step > 0 and interval > 0 and (step == 1 or step % interval == 0)
+
+
+def _interval(trainer: L.Trainer) -> int:
+    # an attribute that the Trainer does not declare
+    return int(trainer.log_every_n_steps)  # type: ignore[attr-defined]
