@@ -1,5 +1,7 @@
 """Splits of an image data set, where a missing validation or test split is held out of the training images."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,16 @@ def check_held_out(held_out: float) -> float:
     if not 0.0 < held_out < 0.5:
         raise ValueError(f"held_out must lie between 0 and 0.5, got {held_out}; 0.1 holds out 10 % of each class")
     return held_out
+
+
+def consecutive_rows(sizes: Mapping[str, int]) -> Rows:
+    """Return the rows of splits of these sizes that are stored one after another."""
+    rows: Rows = {}
+    start = 0
+    for name, size in sizes.items():
+        rows[name] = np.arange(start, start + size)
+        start += size
+    return rows
 
 
 def with_held_out(rows: Rows, labels: NDArray[np.integer], held_out: float, seed: int, class_names: list[str]) -> Rows:

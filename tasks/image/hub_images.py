@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fna_lightning.tasks.image.cache import open_images, write_images
 from fna_lightning.tasks.image.codec import ImageCodec, check_shape
 from fna_lightning.tasks.image.data import ImageData, Images
 from fna_lightning.tasks.image.files import checked_folder
-from fna_lightning.tasks.image.held_out import check_held_out, with_held_out
+from fna_lightning.tasks.image.held_out import check_held_out, consecutive_rows, with_held_out
 from fna_lightning.tasks.image.hub_source import HubImageSource
 
 log = logging.getLogger(__name__)
@@ -93,9 +92,7 @@ class HubImages(ImageData):
         return images.take(self._rows(images.labels)[name])
 
     def _rows(self, labels: NDArray[np.integer]) -> dict[str, NDArray[np.integer]]:
-        sizes: Mapping[str, int] = self._facts["sizes"]
-        parts = np.split(np.arange(len(labels)), np.cumsum(list(sizes.values()))[:-1])
-        rows = dict(zip(sizes, parts, strict=True))
+        rows = consecutive_rows(self._facts["sizes"])
         return with_held_out(rows, labels, self.held_out, self.split_seed, self.codec.class_names)
 
     @cached_property

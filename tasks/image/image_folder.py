@@ -12,7 +12,7 @@ from fna_lightning.tasks.image.class_folders import read_class_folders
 from fna_lightning.tasks.image.codec import ImageCodec, check_shape
 from fna_lightning.tasks.image.data import ImageData, Images
 from fna_lightning.tasks.image.files import checked_folder
-from fna_lightning.tasks.image.held_out import check_held_out, with_held_out
+from fna_lightning.tasks.image.held_out import check_held_out, consecutive_rows, with_held_out
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,7 @@ class ImageFolder(ImageData):
         folders = read_class_folders(self.root)
         self.files = [file for files in folders.files.values() for file in files]
         self.labels = np.array([label for labels in folders.labels.values() for label in labels])
-        ends = np.cumsum([len(files) for files in folders.files.values()])
-        rows = dict(zip(folders.files, np.split(np.arange(len(self.files)), ends[:-1]), strict=True))
+        rows = consecutive_rows({name: len(files) for name, files in folders.files.items()})
         self.rows = with_held_out(rows, self.labels, held_out, split_seed, folders.class_names)
         self._codec = ImageCodec(folders.class_names, channels, image_size)
 
