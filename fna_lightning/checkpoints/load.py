@@ -8,7 +8,7 @@ import torch
 
 from fna_lightning.checkpoints.archive import check_archive
 from fna_lightning.checkpoints.load_failure import load_failure
-from fna_lightning.checkpoints.locate import EXAMPLE, checkpoint_file, refuse_other_files
+from fna_lightning.checkpoints.locate import EXAMPLE, checkpoint_file, refuse_address, refuse_other_files
 from fna_lightning.config.allowed_classes import model_classes
 from fna_lightning.config.instantiate import instantiate
 from fna_lightning.config.plugins import load_plugins
@@ -38,8 +38,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         UsageError: if the file is missing, damaged, too large when loaded, not a Lightning checkpoint, or holds objects
             other than tensors and plain values.
     """
-    if "://" in str(path):
-        raise UsageError(f"a checkpoint must be a file, got the address {path}; download it first")
+    refuse_address(path)
     if not Path(path).is_file():
         raise UsageError(f"there is no checkpoint {str(path)!r}; give a run folder, or a file such as {EXAMPLE}")
     try:

@@ -22,6 +22,7 @@ def checkpoint_file(path: str | Path, preferred: tuple[str, ...] = TRAINED) -> P
         path: run folder, its folder ``checkpoints``, or a checkpoint.
         preferred: names of the checkpoints, best choice first.
     """
+    refuse_address(path)
     folder = Path(path)
     if not folder.is_dir():
         return folder
@@ -33,6 +34,12 @@ def checkpoint_file(path: str | Path, preferred: tuple[str, ...] = TRAINED) -> P
         f"{path} is a folder without checkpoints/best.ckpt and checkpoints/last.ckpt; give the folder of a run that "
         f"has saved a checkpoint, or a file such as {EXAMPLE}"
     )
+
+
+def refuse_address(path: str | Path) -> None:
+    """Raise a UsageError for an address such as s3://..., which ``Path`` would turn into the name of a file."""
+    if "://" in str(path):
+        raise UsageError(f"a checkpoint must be a file, got the address {path}; download it first")
 
 
 def refuse_other_files(file: BinaryIO, path: str | Path) -> None:

@@ -155,12 +155,19 @@ class TrainingCLI(LightningCLI):
     # override (Lightning 2.6).
     def _parse_ckpt_path(self) -> None:
         """Check the checkpoint before anything is built; unlike Lightning's method, take no settings from it."""
+        config = self.config[self.config.subcommand]
+        path = config.get("ckpt_path")
+        # For a strategy given as a class, a folder may hold shards; instantiate_trainer refuses such strategies.
+        sharded = path and Path(path).is_dir() and not isinstance(config.trainer.strategy, str)
+        if path and path not in CHECKPOINT_KEYWORDS and not sharded:
+            self._use_checkpoint(path)
+
+    def _use_checkpoint(self, path: str) -> None:
+        """Set ``ckpt_path`` to a checkpoint that exists and can be loaded; ``path`` may be a run folder."""
         verb = self.config.subcommand
-        path = self.config[verb].get("ckpt_path")
-        if path and path not in CHECKPOINT_KEYWORDS:
-            path = str(checkpoint_file(path, UNFINISHED if verb == "fit" else TRAINED)) if "://" not in path else path
-            self.config[verb]["ckpt_path"] = path
-            read_checkpoint(path)
+        file = checkpoint_file(path, UNFINISHED if verb == "fit" else TRAINED)
+        read_checkpoint(file)
+        self.config[verb]["ckpt_path"] = str(file)
 
     def before_instantiate_classes(self) -> None:
         require_checkpoint(str(self.subcommand), self.config[self.subcommand].get("ckpt_path"))
