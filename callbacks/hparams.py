@@ -64,10 +64,7 @@ def attention_settings(task: Task) -> dict[str, Any]:
     layer = next(iter(attention_layers(task).values()), None)
     if layer is None:
         return {}
-    if isinstance(layer, ExternalAttention):
-        head_dim = layer.head_dim
-    else:
-        head_dim = layer.value.out_features // layer.num_heads
+    head_dim = layer.head_dim if isinstance(layer, ExternalAttention) else layer.value.out_features // layer.num_heads
     settings: dict[str, Any] = {"attention": type(layer.attention).__name__, "d": head_dim}
     if isinstance(layer.attention, Fractional):
         queries = torch.empty(1, layer.num_heads, 0, head_dim)
