@@ -13,7 +13,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from fna_lightning.checkpoints.exact.dataloader import ResumableDataLoader
 from fna_lightning.errors import UsageError
-from fna_lightning.training.samplers import EpochBatchSampler, RankBatchSampler, SampledBatchSampler
+from fna_lightning.training.sampled_batches import SampledBatchSampler
+from fna_lightning.training.samplers import EpochBatchSampler, RankBatchSampler
 
 LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 

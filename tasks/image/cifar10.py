@@ -23,8 +23,8 @@ class Cifar10Data(ImageData):
 
     Args:
         path: a folder with train-*.parquet and test-*.parquet, a folder that contains torchvision's
-            cifar-10-batches-py, or a name on the hub; by default $FNA_DATA/cifar10 if it exists, else uoft-cs/cifar10
-            on the hub.
+            cifar-10-batches-py, or ``hub:`` and a name on the hub; by default $FNA_DATA/cifar10 if it exists, else
+            hub:uoft-cs/cifar10.
         validation: share of the training images that is held out, equal for each class.
         split_seed: random seed of the held-out images.
         batch_size: images per batch and process.

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fna_lightning.errors import UsageError
+from fna_lightning.tasks.data.splits import SPLIT_NAMES
 from fna_lightning.tasks.image.codec import ENDINGS
 from fna_lightning.tasks.image.files import check_link, is_image_name, list_images, visible
-from fna_lightning.tasks.image.held_out import VALIDATION_NAMES
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _split_folders(root: Path) -> dict[str, Path]:
         return {"train": root}
     splits = {"train": train}
     for folder in folders:
-        name = "val" if folder.name in VALIDATION_NAMES else folder.name
+        name = "val" if folder.name in SPLIT_NAMES["val"] else folder.name
         if name not in ("train", "val", "test") or (name != "train" and name in splits):
             raise UsageError(f"{folder} is next to {train} but is neither the folder val nor test; move it elsewhere")
         splits[name] = folder

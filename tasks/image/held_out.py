@@ -8,9 +8,6 @@ from numpy.typing import NDArray
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data.splits import SPLITS
 
-# other names of the validation split
-VALIDATION_NAMES = ("val", "valid", "validation")
-
 Rows = dict[str, NDArray[np.integer]]
 
 

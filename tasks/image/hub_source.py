@@ -1,7 +1,6 @@
 """Labelled images on the hub or in a folder with the hub's layout, with any column names."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fna_lightning.errors import UsageError
-from fna_lightning.tasks.data.hub import HubDataset, open_dataset
+from fna_lightning.tasks.data.hub import HubDataset
+from fna_lightning.tasks.data.splits import SPLIT_NAMES
 from fna_lightning.tasks.image.codec import decode
-from fna_lightning.tasks.image.held_out import VALIDATION_NAMES
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class HubImageTable:
     """Encoded images of all splits, one split after another.
 
     Attributes:
-        path: a folder, or a name on the hub, for error messages.
+        path: a folder, or ``hub:`` and a name on the hub, for error messages.
         images: a data set of one column, the encoded images as `datasets` stores them: bytes, or the path of a file.
         labels: their labels.
         class_names: names of the labels 0, 1, ...
@@ -56,7 +55,7 @@ class HubImageSource(HubDataset):
     """A data set with a column of images and a column of labels.
 
     Args:
-        path: a folder, or a name on the hub.
+        path: a folder, or ``hub:`` and a name on the hub.
         image_column: column of the images.
         label_column: column of the labels.
     """
@@ -70,16 +69,6 @@ class HubImageSource(HubDataset):
             f"the split train (train-*.parquet) with the columns {self.image_column} and {self.label_column}, and "
             "optionally the splits validation and test"
         )
-
-    @contextmanager
-    def open(self) -> Iterator[Mapping[str, Any]]:
-        """Load the data set and yield its splits by name."""
-        way_out = (
-            "connect to the internet once so that it can be downloaded, or set --data.path to a folder with "
-            f"{self.layout}"
-        )
-        with open_dataset(self.path, f"expected {self.layout}", way_out) as splits:
-            yield splits
 
     def read(self, splits: Mapping[str, Any]) -> HubImageTable:
         """Return the images of the splits "train", "val" and "test" of a loaded data set, as far as they exist."""
@@ -165,6 +154,6 @@ def encoded_image(file: dict[str, Any] | None, name: str) -> bytes:
 
 def _split_names(splits: Mapping[str, Any]) -> dict[str, str]:
     """Return the name in the data set of each split that it has."""
-    validation = next((name for name in VALIDATION_NAMES if name in splits), None)
+    validation = next((name for name in SPLIT_NAMES["val"] if name in splits), None)
     names = {"train": "train", "val": validation, "test": "test" if "test" in splits else None}
     return {name: split for name, split in names.items() if split is not None}

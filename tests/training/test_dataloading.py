@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, Weighte
 from fna_lightning.checkpoints.exact.dataloader import ResumableDataLoader
 from fna_lightning.errors import UsageError
 from fna_lightning.training.dataloading import RunData, count_examples, sample_loader, shard_loader
-from fna_lightning.training.samplers import RankBatchSampler, SampledBatchSampler
+from fna_lightning.training.sampled_batches import SampledBatchSampler
+from fna_lightning.training.samplers import RankBatchSampler
 
 from helpers.linear_task import NUM_EXAMPLES, PlainData
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fna_lightning.training.sampled_batches import SampledBatchSampler
 from fna_lightning.training.samplers import (
     EpochBatchSampler,
     LengthGroupedBatchSampler,
     RankBatchSampler,
-    SampledBatchSampler,
     TokenBatchSampler,
 )
 
