@@ -107,12 +107,13 @@ def _score_mod(radial: Radial, q_norm: Tensor, k_norm: Tensor) -> Callable[..., 
         # Distances that are only rounding error count as 0, with gradient 0, as between a token and itself.
         near = squared <= ROUNDING * (q_norm[batch, head, i] + k_norm[batch, head, j])
         kappa = of_head(radial.kappa, head)
-        if radial.gaussian and not radial.sphere:
-            return -torch.where(near, 0.0, squared) / kappa**2
+        if radial.profile != "power" and not radial.sphere:
+            scaled = torch.where(near, 0.0, squared) / kappa**2
+            return -scaled if radial.profile == "gaussian" else -of_head(radial.exponent, head) * torch.log1p(scaled)
         chord = torch.where(near, 1.0, squared).sqrt()
         distance = 2.0 * torch.asin((0.5 * chord).clamp(max=1.0 - 1e-7)) if radial.sphere else chord
         scaled = torch.where(near, 0.0, distance) / kappa
-        return -scaled * scaled if radial.gaussian else -of_head(radial.exponent, head) * torch.log1p(scaled)
+        return -scaled * scaled if radial.profile == "gaussian" else -of_head(radial.exponent, head) * torch.log1p(scaled)
 
     return score_mod
 

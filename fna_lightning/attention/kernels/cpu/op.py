@@ -24,7 +24,7 @@ NO_SECOND_DERIVATIVE = (
 # Other subclasses of Tensor may have no memory (fake tensors) and need the dispatcher.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 LIBRARY = torch.library.Library("fna_lightning", "DEF")
-SETTINGS = "bool gaussian, bool sphere, bool causal, bool exclude_self, int offset, float dropout"
+SETTINGS = "int profile, bool sphere, bool causal, bool exclude_self, int offset, float dropout"
 LIBRARY.define(
     "radial_attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor kappa, Tensor exponent, Tensor? seed, "
     f"{SETTINGS}) -> (Tensor, Tensor)"
@@ -69,7 +69,7 @@ def _set_options(
     args: c.Args,
     mask: Tensor | None,
     seed: Tensor | None,
-    gaussian: bool,
+    profile: int,
     sphere: bool,
     causal: bool,
     exclude_self: bool,
@@ -78,7 +78,7 @@ def _set_options(
 ) -> None:
     if mask is not None:
         args.mask = c.mask_view(mask, (args.batches, args.heads, args.n, args.m))
-    args.gaussian, args.sphere, args.causal, args.exclude_self = gaussian, sphere, causal, exclude_self
+    args.profile, args.sphere, args.causal, args.exclude_self = profile, sphere, causal, exclude_self
     args.offset, args.dropout = offset, dropout
     if seed is not None:
         args.seed = seed.item()
@@ -95,7 +95,7 @@ def _forward(
     *settings: Any,
 ) -> tuple[Tensor, Tensor]:
     n, m, width = check_tensors(q, k, v, mask, kappa, exponent)
-    check_numbers(q, n, m, width, settings[4], settings[5])
+    check_numbers(q, n, m, width, *settings[:2], *settings[4:6])
     out, stats = _empty_out(q, k, v)
     if not (q.numel() and k.size(-2) and v.numel()):
         check_width(q)
@@ -124,7 +124,7 @@ def _backward(
     *options, learned = settings
     n, m, width = check_tensors(q, k, v, mask, kappa, exponent)
     check_results(grad, q, v, out, stats)
-    check_numbers(q, n, m, width, settings[4], settings[5])
+    check_numbers(q, n, m, width, *settings[:2], *settings[4:6])
     grads = _empty_grads(q, k, v, kappa)
     if not (q.numel() and k.size(-2) and v.numel()):
         check_width(q)
