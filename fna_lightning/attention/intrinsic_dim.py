@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from fna_lightning.attention.distance import distance_dtype, euclidean
 from fna_lightning.attention.masks import AttentionMask
 
-NEIGHBORS = 10
-# Points of a set, and sets of a batch, that the running estimate of a layer uses.
-MAX_POINTS, MAX_SETS = 64, 4
+# The running estimate of a layer uses this many points of a set, sets of a batch and neighbors of a point. They are few,
+# because it is updated in every training step; the average reduces the noise.
+MAX_POINTS, MAX_SETS, NEIGHBORS = 32, 2, 6
 MOMENTUM = 0.1
 
 
-def estimate_intrinsic_dim(points: Tensor, mask: Tensor | None = None) -> Tensor:
+def estimate_intrinsic_dim(points: Tensor, mask: Tensor | None = None, *, neighbors: int = 10) -> Tensor:
     """Return the intrinsic dimension of each set of points; NaN for fewer than three distinct points.
 
     The estimate is deterministic and has no gradient. Equal points count as one neighbor. Near the border of a set and
@@ -27,6 +27,7 @@ def estimate_intrinsic_dim(points: Tensor, mask: Tensor | None = None) -> Tensor
     Args:
         points: (..., n, d) sets of points.
         mask: boolean, broadcastable to (..., n), False where a point does not count; None counts all.
+        neighbors: the number k of neighbors of a point, at least 2; n - 1 if there are fewer.
 
     Example:
         >>> import torch
@@ -34,15 +35,17 @@ def estimate_intrinsic_dim(points: Tensor, mask: Tensor | None = None) -> Tensor
         >>> round(estimate_intrinsic_dim(points).item())
         2
     """
-    sums, counts = _log_ratios(points, mask)
+    if neighbors < 2:
+        raise ValueError(f"neighbors must be at least 2, got {neighbors}")
+    sums, counts = _log_ratios(points, mask, neighbors)
     return (counts / sums).masked_fill(counts == 0, torch.nan).clamp(max=points.size(-1))
 
 
 @torch.no_grad()
-def _log_ratios(points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _log_ratios(points: Tensor, mask: Tensor | None, neighbors: int) -> tuple[Tensor, Tensor]:
     """Return the sum of log(T_k / T_j) of each set of points, and the number of its terms."""
     points = points.detach().to(distance_dtype(points))
-    neighbors = min(NEIGHBORS, points.size(-2) - 1)
+    neighbors = min(neighbors, points.size(-2) - 1)
     if neighbors < 2:
         return points.new_zeros(points.shape[:-2]), points.new_zeros(points.shape[:-2])
     distances = euclidean(points, points)
@@ -87,7 +90,7 @@ class RunningIntrinsicDim(nn.Module):
         keys = keys[sets][..., points, :]
         if allowed is not None:
             allowed = allowed.reshape(-1, *keys.shape[1:2], k.size(-2))[sets][..., points]
-        sums, counts = (x.sum(dim=0) for x in _log_ratios(keys, allowed))
+        sums, counts = (x.sum(dim=0) for x in _log_ratios(keys, allowed, NEIGHBORS))
         if self.value.numel() == 1:
             sums, counts = sums.sum(dim=0, keepdim=True), counts.sum(dim=0, keepdim=True)
         estimate = (counts / sums).clamp(max=k.size(-1)).to(self.value.dtype)

@@ -17,13 +17,13 @@ RADIAL_ATTENTIONS: dict[str, Callable[..., Attention]] = {
     "Gaussian": lambda **options: Fractional(2.0, **options),
     "sphere": lambda **options: Spherical(1.2, **options),
     "Gaussian on the sphere": lambda **options: Spherical(2.0, **options),
-    "Cauchy": lambda **options: StudentT(1.0, **options),
-    "Student": lambda **options: StudentT(4.0, 0.5, **options),
+    "Cauchy": lambda **options: StudentT(1.0, 10.0, **options),
+    "Student": lambda **options: StudentT(4.0, 3.0, **options),
 }
 NAMED_ATTENTIONS: dict[str, Callable[..., Attention]] = {
     **RADIAL_ATTENTIONS,
     "dot product": lambda **options: DotProduct(**options),
-    "cosine": lambda **options: DotProduct(qk_norm=True, ssmax=True, **options),
+    "cosine": lambda **options: DotProduct(2.0, qk_norm=True, ssmax=True, **options),
     "uniform": lambda **options: Uniform(**options),
 }
 
