@@ -273,7 +273,7 @@ def test_the_operator_refuses_tensors_on_another_device(name) -> None:
 @needs_kernel
 def test_the_derivative_checks_its_arguments() -> None:
     q, stats, ones = tokens(2, 3, 40, 8), torch.ones(2, 3, 40, 2), torch.ones(3)
-    settings = (0, False, False, False, 0, 0.0, False)
+    settings = (0, False, False, False, 0, 0.0, False, False)
 
     def backward(grad: Tensor, out: Tensor, stats: Tensor) -> Any:
         return torch.ops.fna_lightning.radial_attention_backward(

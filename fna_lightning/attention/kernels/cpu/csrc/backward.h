@@ -72,6 +72,7 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = log_argument(squared, it->law, a->profile, a->sphere, &slope);
         by_kappa += grad * ((gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - constant);
+        if (!a->grad_exponent) continue;
         scaled_log2_1p(z, NULL, -it->law.exponent, all(-reference), 1);
         by_exponent += grad * z[0];
     }
