@@ -18,6 +18,7 @@ from fna_lightning.attention.masks import AttentionMask
 
 # The methods that define the formula of an attention, see ``DistanceAttention.radial_form``.
 FORMULA_METHODS = frozenset({"distance", "log_profile", "log_kernel"})
+RadialForm = Literal["euclidean", "sphere"] | None
 IntrinsicDim = float | Literal["auto"] | None
 
 
@@ -35,7 +36,7 @@ class DistanceAttention(Attention):
     auto_kappa = "text"
     # The distance with which the fused kernels reproduce this class; None keeps the class off them. A subclass that
     # overrides one of FORMULA_METHODS must state its form again, otherwise it is None.
-    radial_form: ClassVar[Literal["euclidean", "sphere"] | None] = None
+    radial_form: ClassVar[RadialForm] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -7,15 +7,16 @@ Qu, Ly, Gong: Fractional neural attention for efficient multiscale sequence proc
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fna_lightning.attention.distance import bfloat16_parts, distance_dtype
-from fna_lightning.attention.distance_attention import DistanceAttention, IntrinsicDim
+from fna_lightning.attention.distance_attention import DistanceAttention, IntrinsicDim, RadialForm
 from fna_lightning.attention.heads import in_distance_dtype, per_head
 from fna_lightning.attention.kappa import Kappa
-from fna_lightning.attention.kernels.base import Radial
+from fna_lightning.attention.kernels.base import Profile, Radial
 from fna_lightning.attention.learned import learned_module
 
 
@@ -39,7 +40,7 @@ class Fractional(DistanceAttention):
             one value for all heads.
     """
 
-    radial_form = "euclidean"
+    radial_form: ClassVar[RadialForm] = "euclidean"
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Fractional(DistanceAttention):
     def radial(self, q: Tensor) -> Radial | None:
         if self.radial_form is None:
             return None
-        profile = "gaussian" if self.alpha == 2.0 else "power"
+        profile: Profile = "gaussian" if self.alpha == 2.0 else "power"
         return Radial(profile, self.radial_form == "sphere", self.scale(q), self.exponent(q))
 
     def as_dot_product(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float] | None:

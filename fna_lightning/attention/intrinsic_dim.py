@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fna_lightning.attention.distance import distance_dtype, euclidean
 from fna_lightning.attention.masks import AttentionMask
 
-# The running estimate of a layer uses this many points of a set, sets of a batch and neighbors of a point. They are few,
-# because it is updated in every training step; the average reduces the noise.
+# The running estimate of a layer uses this many points of a set, sets of a batch and neighbors of a point. They are
+# few, because it is updated in every training step; the average reduces the noise.
 MAX_POINTS, MAX_SETS, NEIGHBORS = 32, 2, 6
 MOMENTUM = 0.1
 

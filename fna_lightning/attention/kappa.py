@@ -48,9 +48,7 @@ def check_kappa(kappa: Kappa) -> None:
         )
 
 
-def resolve_kappa(
-    rule: str, *, gaussian: bool, head_dim: int, intrinsic_dim: float | Tensor
-) -> float | Tensor:
+def resolve_kappa(rule: str, *, gaussian: bool, head_dim: int, intrinsic_dim: float | Tensor) -> float | Tensor:
     """Return kappa by a rule; a tensor if the rule depends on an estimated intrinsic dimension."""
     return (GAUSSIAN_RULES if gaussian else POWER_LAW_RULES)[rule](head_dim, intrinsic_dim)
 

@@ -9,11 +9,12 @@ Far away it decays as a power of the distance, like ``Fractional`` with alpha = 
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fna_lightning.attention.distance_attention import DistanceAttention, IntrinsicDim
+from fna_lightning.attention.distance_attention import DistanceAttention, IntrinsicDim, RadialForm
 from fna_lightning.attention.heads import in_distance_dtype
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.attention.kernels.base import Radial
@@ -36,7 +37,7 @@ class StudentT(DistanceAttention):
             positive.
     """
 
-    radial_form = "euclidean"
+    radial_form: ClassVar[RadialForm] = "euclidean"
 
     def __init__(
         self,

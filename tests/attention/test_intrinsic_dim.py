@@ -63,7 +63,7 @@ def test_few_equal_and_infinite_points() -> None:
 
 def test_a_layer_estimates_in_training_and_not_in_evaluation() -> None:
     attention = Fractional(1.2, intrinsic_dim="auto").for_heads(2)
-    q, k, v = sheet(2, 32, batch=(4, 2)), torch.stack([sheet(1, 64, batch=(4,)), sheet(2, 64, batch=(4,))], 1), None
+    q, k = sheet(2, 32, batch=(4, 2)), torch.stack([sheet(1, 64, batch=(4,)), sheet(2, 64, batch=(4,))], dim=1)
     v = torch.randn(4, 2, 64, 8, generator=torch.Generator().manual_seed(0))
     attention.eval()
     attention(q, k, v)
@@ -155,9 +155,7 @@ def test_the_function_estimates_from_its_own_keys() -> None:
     assert_close(weights, torch.stack(fixed, dim=1))
     for _ in range(2):
         assert_close(fractional_attention(k, k, k, intrinsic_dim="auto", kappa=0.5), weights @ k)
-    assert_close(
-        fractional_attention(k[0, 1], k[0, 1], k[0, 1], intrinsic_dim="auto", kappa=0.5), (weights @ k)[0, 1]
-    )
+    assert_close(fractional_attention(k[0, 1], k[0, 1], k[0, 1], intrinsic_dim="auto", kappa=0.5), (weights @ k)[0, 1])
 
 
 def test_another_word_is_refused() -> None:

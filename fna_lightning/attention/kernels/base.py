@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
     from fna_lightning.attention.masks import AttentionMask
 
+Profile = Literal["power", "gaussian", "student"]
+
 
 @dataclass(frozen=True)
 class Radial:
@@ -25,7 +27,7 @@ class Radial:
         exponent: the exponent, in the same form as ``kappa``; the Gaussian ignores it.
     """
 
-    profile: Literal["power", "gaussian", "student"]
+    profile: Profile
     sphere: bool
     kappa: float | Tensor
     exponent: float | Tensor

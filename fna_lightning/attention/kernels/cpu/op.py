@@ -32,7 +32,8 @@ LIBRARY.define(
 )
 LIBRARY.define(
     "radial_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor kappa, Tensor exponent, "
-    f"Tensor? seed, Tensor out, Tensor stats, {SETTINGS}, bool learn_kappa, bool learn_exponent) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor? seed, Tensor out, Tensor stats, {SETTINGS}, bool learn_kappa, bool learn_exponent) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
