@@ -17,8 +17,8 @@ RADIAL_ATTENTIONS: dict[str, Callable[..., Attention]] = {
     "Gaussian": lambda **options: Fractional(2.0, **options),
     "sphere": lambda **options: Spherical(1.2, **options),
     "Gaussian on the sphere": lambda **options: Spherical(2.0, **options),
-    "Cauchy": lambda **options: StudentT(1.0, 10.0, **options),
-    "Student": lambda **options: StudentT(4.0, 3.0, **options),
+    "Cauchy": lambda **options: StudentT(1.0, 20.0, **options),
+    "Student": lambda **options: StudentT(4.0, 10.0, **options),
 }
 NAMED_ATTENTIONS: dict[str, Callable[..., Attention]] = {
     **RADIAL_ATTENTIONS,
