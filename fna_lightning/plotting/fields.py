@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from fna_lightning.plotting.graphs import BLUE, COLORS, ORANGE
@@ -31,10 +31,12 @@ def error_curve(curves: Mapping[str, Mapping[int, float]], label: str) -> Figure
     axes.set(xlabel="context points", ylabel=label, xscale="log")
     if all(value > 0.0 for curve in curves.values() for value in curve.values()):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.minorticks_off()
     axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.grid(alpha=0.3, which="both")
+    axes.grid(alpha=0.3)
     if any(curves):
         axes.legend(frameon=False)
     return figure

@@ -17,6 +17,8 @@ class Likelihood(ABC):
 
     # Metric drawn against the number of context points.
     error: str = "mse"
+    # Metrics that are also logged for each evaluation set.
+    set_metrics: tuple[str, ...] = ("mse", "nll")
 
     def output_dim(self, value_dim: int) -> int:
         """Return the number of outputs of the network per query."""
@@ -120,6 +122,7 @@ class CategoricalLikelihood(Likelihood):
     """The outputs are the logits of classes, and the true values are one-hot vectors of labels."""
 
     error = "nll"
+    set_metrics = ("nll", "accuracy")
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return self.nll(output, target).mean()

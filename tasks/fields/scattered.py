@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fna_lightning.tasks.fields.codec import FieldCodec
 from fna_lightning.tasks.fields.data import FieldData
 from fna_lightning.tasks.fields.episodes import EpisodeArrays, EpisodeConfig
-from fna_lightning.tasks.fields.surveys import levy_flights, standardized
+from fna_lightning.tasks.fields.surveys import cut, levy_flights, standardized
 from fna_lightning.tasks.fields.table import PointTable, read_points
 from fna_lightning.tasks.fields.terrain import elevation_sample, read_windows
 
@@ -22,10 +22,10 @@ EXAMPLE_POINTS = 500
 class ScatteredFile(FieldData):
     """Measurements at scattered points, read from a CSV file.
 
-    15 % of the points are held out for validation and 15 % for test. An episode predicts some points from others: in
-    training both are training points; in validation and test, held-out points are predicted from training points.
-    Coordinates are scaled to [-1, 1], each by itself. Rows with an empty cell are left out, and rows with the same
-    coordinates are replaced by one with the mean of their values.
+    15 % of the points are held out for validation and 15 % for test. An episode predicts points from others: in
+    training both are training points, randomly rotated, reflected, reduced and shifted; in validation and test,
+    held-out points are predicted from training points. Coordinates are scaled to [-1, 1], each by itself. Rows with an
+    empty cell are left out, and rows with the same coordinates are replaced by one with the mean of their values.
 
     Args:
         path: a CSV file with a header; None takes an example, a survey of Matplotlib's elevation sample with the
@@ -70,13 +70,12 @@ class ScatteredFile(FieldData):
     def generate(self, rng: np.random.Generator, count: int, context: int, survey: str, split: str) -> EpisodeArrays:
         train = self._rows["train"]
         queries = self.episodes.queries
+        x, y = self._points
         if split == "train":
             rows = _samples(rng, count, train, context + queries)
-            context_rows, query_rows = rows[:, :context], rows[:, context:]
-        else:
-            context_rows = _samples(rng, count, train, context)
-            query_rows = _samples(rng, count, self._rows[split], min(queries, len(self._rows[split])))
-        x, y = self._points
+            return standardized(augmented(rng, cut(x[rows], y[rows], context)))
+        context_rows = _samples(rng, count, train, context)
+        query_rows = _samples(rng, count, self._rows[split], min(queries, len(self._rows[split])))
         return standardized(EpisodeArrays(x[context_rows], y[context_rows], x[query_rows], y[query_rows]))
 
     def _fitted(self, episodes: EpisodeConfig) -> EpisodeConfig:
@@ -105,6 +104,24 @@ def _samples(rng: np.random.Generator, count: int, rows: NDArray[np.integer], si
         # The cost of a permutation of a large file would dominate that of a training step.
         return np.stack([rng.choice(rows, size, replace=False, shuffle=False) for _ in range(count)])
     return rows[rng.random((count, len(rows))).argsort(axis=1)[:, :size]]
+
+
+def augmented(rng: np.random.Generator, episodes: EpisodeArrays) -> EpisodeArrays:
+    """Return episodes that are randomly rotated or reflected, reduced and shifted, half of them with the sign reversed.
+
+    A model could otherwise learn the values by heart instead of how to predict them from the context.
+    """
+    count, _, dim = episodes.context_x.shape
+    rotation, _ = np.linalg.qr(rng.standard_normal((count, dim, dim)))
+    scale = rng.uniform(0.5, 1.0, (count, 1, 1))
+    shift = rng.uniform(-1.0, 1.0, (count, 1, dim)) * (1.0 - scale)
+    sign = rng.choice([-1.0, 1.0], (count, 1, 1))
+    return EpisodeArrays(
+        scale * (episodes.context_x @ rotation) + shift,
+        sign * episodes.context_y,
+        scale * (episodes.query_x @ rotation) + shift,
+        sign * episodes.query_y,
+    )
 
 
 def example_survey(coordinates: list[str], value: str) -> PointTable:

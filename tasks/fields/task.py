@@ -44,17 +44,21 @@ class FieldRegression(Task):
         optimizer: OptimizerCallable = Adam,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        chosen_likelihood = SquaredError() if likelihood is None else likelihood
+        likelihood = SquaredError() if likelihood is None else likelihood
+        by_name = likelihood.metrics()
         # Two metrics may have equal values on the first batch, so they must not share their state.
-        metrics = MetricCollection(dict(chosen_likelihood.metrics()), compute_groups=False)
+        metrics = MetricCollection(dict(by_name), compute_groups=False)
+        set_metrics = MetricCollection(
+            {name: metric for name, metric in by_name.items() if name in likelihood.set_metrics}, compute_groups=False
+        )
         super().__init__(metrics, optimizer, lr_scheduler)
-        self.likelihood = chosen_likelihood
+        self.likelihood = likelihood
         self.eval_sets = list(eval_sets)
         # The loss is enough in training, and metrics of every batch would take a tenth of the time.
         self.metrics["train_metrics"] = MetricCollection({}, prefix="train/")
         self.set_metrics = nn.ModuleDict(
             {
-                f"{stage}_{name}": metrics.clone(prefix=f"{stage}/", postfix=f"_{name}")
+                f"{stage}_{name}": set_metrics.clone(prefix=f"{stage}/", postfix=f"_{name}")
                 for stage in ("val", "test")
                 for name in self.eval_sets
             }
