@@ -27,6 +27,11 @@ FAMILIES = {
     "multi30k": (ALL, "# Multi30K, "),
     "multi30k_strong": (ALL, "# Multi30K, "),
     "numbers": (NO_LA, "# Number words, "),
+    "terrain": (ALL, "# Surveys of real terrain "),
+    "pixels": (ALL, "# Random pixels of scikit-learn's sample photographs, "),
+    "recall": (ALL, "# Recall of labels from cues with Cauchy noise, "),
+    "smooth": (ALL, "# A smooth random field with one length scale, "),
+    "field": ({"fna"}, "# Own scattered measurements from a CSV file, "),
 }
 
 
