@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -28,7 +29,7 @@ class FieldMap(L.Callback):
         if stage != "fit":
             return
         # Through an attribute, because the trainer has a proxy of the data module.
-        data = getattr(trainer, "datamodule", None)
+        data: Any = getattr(trainer, "datamodule", None)
         if not isinstance(pl_module, FieldRegression) or not hasattr(data, "table"):
             raise TypeError(
                 "FieldMap needs the task FieldRegression and the data module ScatteredFile, got "

@@ -1,5 +1,7 @@
 """Figures of fields: predicted maps, and the error against the number of context points."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -35,7 +37,9 @@ def error_curve(curves: Mapping[str, Mapping[int, float]], label: str) -> Figure
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.minorticks_off()
-    axes.set_xticks(sizes, [str(size) for size in sizes])
+    # Labels of sizes that are close to the next one would overlap with it.
+    crowded = [size * 1.3 > following for size, following in itertools.pairwise([*sizes, math.inf])]
+    axes.set_xticks(sizes, ["" if close else str(size) for size, close in zip(sizes, crowded, strict=True)])
     axes.grid(alpha=0.3)
     if any(curves):
         axes.legend(frameon=False)

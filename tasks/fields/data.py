@@ -130,10 +130,11 @@ class FieldData(SplitData[EpisodeStream]):
             for context in self.episodes.eval_context
         )
 
-    def _batches(self, examples: EpisodeStream, *, shuffle: bool, **share: Any) -> RankBatchSampler:
-        sampler = StreamBatchSampler if shuffle else RankBatchSampler
+    def _batches(self, examples: EpisodeStream, **share: Any) -> RankBatchSampler:
+        training = share["shuffle"]
+        sampler = StreamBatchSampler if training else RankBatchSampler
         # The episodes are random, so their order need not be.
-        return sampler(len(examples), self.batch_size, shuffle=False, drop_last=shuffle, **share)
+        return sampler(len(examples), self.batch_size, drop_last=training, **{**share, "shuffle": False})
 
     def _join(self) -> Callable[[Any], FieldBatch]:
         return collate_episodes

@@ -177,8 +177,7 @@ class EpisodeStream(Dataset[FieldBatch]):
             rng = np.random.default_rng([*self.seed, context, block])
         arrays = self.generate(rng, BLOCK, context, survey)
         points = [torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)) for array in arrays]
-        lengths = torch.full((BLOCK,), points[0].size(1))
-        return FieldBatch(*points, lengths, torch.full((BLOCK,), eval_set))
+        return FieldBatch(*points, *(torch.full((BLOCK,), number) for number in (context, eval_set)))
 
 
 def collate_episodes(batches: FieldBatch | list[FieldBatch]) -> FieldBatch:

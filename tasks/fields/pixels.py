@@ -85,7 +85,7 @@ class PixelFields(FieldData):
         scale = 2.0 / (self.side - 1)
         x = np.stack([row, column], axis=-1).astype(np.float32) * scale - 1.0
         images = np.asarray(pixels[chosen])  # (count, C, S, S)
-        y = images[np.arange(count)[:, None], :, row, column] / np.float32(127.5) - 1.0
+        y = images[np.arange(count)[:, None], :, row, column].astype(np.float32) / 127.5 - 1.0
         return cut(x, y, context)
 
     def _foveas(self, rng: np.random.Generator, count: int) -> NDArray[np.float32]:

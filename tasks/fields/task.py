@@ -82,12 +82,9 @@ class FieldRegression(Task):
         return self.likelihood.loss(output, batch.query_y)
 
     def probe(self, batch: FieldBatch, max_length: int | None = None) -> dict[str, Tensor]:
-        self(
-            batch.context_x[:, :max_length],
-            batch.context_y[:, :max_length],
-            batch.query_x[:, :max_length],
-            None if batch.context_mask() is None else batch.context_mask()[..., :max_length],
-        )
+        mask = batch.context_mask()
+        context = (batch.context_x[:, :max_length], batch.context_y[:, :max_length])
+        self(*context, batch.query_x[:, :max_length], None if mask is None else mask[..., :max_length])
         return {"": batch.lengths if max_length is None else batch.lengths.clamp(max=max_length)}
 
     def error_curves(self, metrics: Mapping[str, float], stage: str) -> dict[str, dict[int, float]]:

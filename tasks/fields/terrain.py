@@ -1,6 +1,7 @@
 """Surveys of a real surface: windows of an elevation model, or of photographs, read at scattered points."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,9 @@ def elevation_sample() -> NDArray[np.float32]:
     """Return the standardized elevations of Matplotlib's sample of the Jacksboro fault."""
     from matplotlib.cbook import get_sample_data
 
-    with get_sample_data("jacksboro_fault_dem.npz") as archive:
+    # The function also opens other kinds of files, hence its other types.
+    archive: Any = get_sample_data("jacksboro_fault_dem.npz")
+    with archive:
         elevation = np.asarray(archive["elevation"], dtype=np.float64)
     return ((elevation - elevation.mean()) / elevation.std()).astype(np.float32)
 
@@ -113,7 +116,7 @@ def read_windows(rng: np.random.Generator, surface: NDArray[np.float32], x: Poin
     corner = np.stack(
         [rng.integers(0, rows - WINDOW + 1, count), rng.integers(0, columns - WINDOW + 1, count)], axis=-1
     )
-    flips = rng.choice(np.float32([-1.0, 1.0]), (count, 1, 2))
+    flips = rng.choice(np.array([-1.0, 1.0], dtype=np.float32), (count, 1, 2))
     transposed = rng.random(count) < 0.5
     local = np.where(transposed[:, None, None], x[..., ::-1], x) * flips
     position = (local + 1.0) * (0.5 * (WINDOW - 1))
