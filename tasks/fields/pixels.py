@@ -52,8 +52,10 @@ class PixelFields(FieldData):
                 f"images must be a data module of images, such as Cifar10Data, got {type(images).__name__}"
             )
         self.images = images
-        self.channels = 3 if images is None else int(getattr(images, "channels"))  # noqa: B009 - checked above
-        self.side = CROP if images is None else int(getattr(images, "image_size"))  # noqa: B009 - checked above
+        # The base class of image data modules belongs to another task.
+        sizes: Any = images
+        self.channels: int = 3 if images is None else sizes.channels
+        self.side: int = CROP if images is None else sizes.image_size
         largest = max(*episodes.context, *episodes.eval_context) + episodes.queries
         if largest > self.side**2:
             raise ValueError(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fna_lightning.tasks import DigitsData, NoisyRecall, Photographs, PixelFields, ReviewData, RoughField, SmoothField
-from fna_lightning.tasks.fields.data import FieldData
+from fna_lightning.tasks.fields.data import FieldData, StreamBatchSampler
 from fna_lightning.tasks.fields.episodes import BLOCK, EpisodeConfig, FieldBatch
 from fna_lightning.tasks.fields.recall import isotropic_noise
 from fna_lightning.tasks.fields.scattered import ScatteredFile
@@ -99,6 +99,19 @@ def test_each_epoch_continues_the_stream() -> None:
     assert torch.equal(
         second, data_module("SmoothField").split("train").__getitems__([48 + i for i in range(16)]).query_x
     )
+
+
+def test_two_processes_train_on_the_episodes_of_one() -> None:
+    def batches(batch_size: int, rank: int, world_size: int) -> list[list[int]]:
+        layout = {"shuffle": False, "drop_last": True, "seed": 0, "rank": rank, "world_size": world_size}
+        sampler = StreamBatchSampler(48, batch_size, **layout)  # type: ignore[arg-type]
+        sampler.set_epoch(2)
+        return list(sampler)
+
+    single = batches(16, 0, 1)
+    assert single[0] == list(range(96, 112))
+    pairs = zip(batches(8, 0, 2), batches(8, 1, 2), strict=True)
+    assert [sorted(first + second) for first, second in pairs] == single
 
 
 def test_the_number_of_context_points_follows_its_law() -> None:
