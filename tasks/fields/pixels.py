@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fna_lightning.tasks.data.split_data import SplitData
+from fna_lightning.tasks.data.classification import ClassificationData
 from fna_lightning.tasks.fields.codec import FieldCodec
 from fna_lightning.tasks.fields.data import FieldData
 from fna_lightning.tasks.fields.episodes import EpisodeArrays, EpisodeConfig
@@ -38,7 +38,7 @@ class PixelFields(FieldData):
     def __init__(
         self,
         *,
-        images: SplitData | None = None,
+        images: ClassificationData | None = None,
         survey: str = "even",
         eval_surveys: list[str] | None = None,
         episodes: EpisodeConfig = EpisodeConfig(context=(16, 128), eval_context=(16, 64, 256, 768)),  # noqa: B008
