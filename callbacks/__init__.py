@@ -5,6 +5,8 @@ from fna_lightning.callbacks.average_epochs import AverageEpochs
 from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
 from fna_lightning.callbacks.check_sharding import CheckSharding
 from fna_lightning.callbacks.entropy import AttentionEntropy
+from fna_lightning.callbacks.error_curve import ErrorCurve
+from fna_lightning.callbacks.field_map import FieldMap
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
@@ -24,6 +26,8 @@ __all__ = [
     "AverageEpochs",
     "BestCheckpoint",
     "CheckSharding",
+    "ErrorCurve",
+    "FieldMap",
     "FiniteLoss",
     "HParams",
     "LastCheckpoint",

@@ -30,13 +30,21 @@ FAMILIES = {
     "text": ({"fna"}, "# Texts of your own "),
     "parallel": ({"fna"}, "# Sentences of your own "),
     "images": ({"fna"}, "# Your own images in class folders, "),
+    "terrain": (ALL, "# Surveys of real terrain "),
+    "pixels": (ALL, "# Random pixels of scikit-learn's sample photographs, "),
+    "recall": (ALL, "# Recall of labels from cues with Cauchy noise, "),
+    "smooth": (ALL, "# A smooth random field with one length scale, "),
+    "field": ({"fna"}, "# Own scattered measurements from a CSV file, "),
 }
 # Options that the configurations for data of the user need; the files are those of helpers.shipped_data.
 OWN_DATA = {
     "text_fna.yaml": "--data.path mine.csv --data.text_column review --data.label_column topic",
     "parallel_fna.yaml": "--data.path english.txt,german.txt",
     "images_fna.yaml": "--data.path photos/",
+    "field_fna.yaml": '--data.path survey.csv --data.coordinates "[lon, lat]" --data.value height',
 }
+# The graph measures need self-attention, which the networks of fields do not have.
+FIELDS = {"terrain", "pixels", "recall", "smooth", "field"}
 
 
 def family(config: str) -> str:
@@ -45,14 +53,14 @@ def family(config: str) -> str:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_config_trains(config) -> None:
-    options = OWN_DATA.get(config, "").split()
+    options = shlex.split(OWN_DATA.get(config, ""))
     assert main(["fit", "--config", config, *options, "--trainer.fast_dev_run=true", "--trainer.accelerator=cpu"]) == 0
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_config_logs_the_attention_graph(config) -> None:
+def test_config_logs_the_attention(config) -> None:
     callbacks = yaml.safe_load(CONFIGS[config].read_text())["trainer"]["callbacks"]
-    assert {"class_path": "AttentionGraph"} in callbacks
+    assert {"class_path": "EffectiveNeighbors" if family(config) in FIELDS else "AttentionGraph"} in callbacks
 
 
 def test_families() -> None:
