@@ -4,6 +4,7 @@ from fna_lightning.callbacks.attention_graph import AttentionGraph
 from fna_lightning.callbacks.average_epochs import AverageEpochs
 from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
 from fna_lightning.callbacks.check_sharding import CheckSharding
+from fna_lightning.callbacks.effective_neighbors import EffectiveNeighbors
 from fna_lightning.callbacks.entropy import AttentionEntropy
 from fna_lightning.callbacks.error_curve import ErrorCurve
 from fna_lightning.callbacks.field_map import FieldMap
@@ -26,6 +27,7 @@ __all__ = [
     "AverageEpochs",
     "BestCheckpoint",
     "CheckSharding",
+    "EffectiveNeighbors",
     "ErrorCurve",
     "FieldMap",
     "FiniteLoss",

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import lightning as L
-from lightning.pytorch.loggers import TensorBoardLogger
 
 from fna_lightning.plotting.fields import error_curve
 from fna_lightning.tasks.fields.task import FieldRegression
+from fna_lightning.training.figure_writers import figure_writers
 from fna_lightning.utils.files import atomic_write
 
 FILE_NAME = "error_curve.png"
@@ -36,6 +36,5 @@ class ErrorCurve(L.Callback):
             return
         figure = error_curve(curves, f"{stage}/{pl_module.likelihood.error}")
         atomic_write(Path(trainer.default_root_dir) / FILE_NAME, lambda file: figure.savefig(file, format="png"))
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_figure(f"{stage}/error_curve", figure, max(0, trainer.global_step - 1))
+        for board in figure_writers(trainer.loggers):
+            board.add_figure(f"{stage}/error_curve", figure, max(0, trainer.global_step - 1))

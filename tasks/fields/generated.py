@@ -130,7 +130,10 @@ class RoughField(WaveField):
         angles = rng.uniform(0.0, 2.0 * np.pi, octaves.shape)
         directions = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
         vectors = 0.5 * np.pi * 2.0 ** octaves[..., None] * directions
-        return vectors, rng.standard_normal(octaves.shape) * 2.0 ** (-self.hurst * octaves)
+        amplitudes = 2.0 ** (-self.hurst * octaves)
+        # so that the field has variance 1
+        amplitudes *= np.sqrt(2.0 / np.square(amplitudes).sum(axis=-1, keepdims=True))
+        return vectors, rng.standard_normal(octaves.shape) * amplitudes
 
     def generate(self, rng: np.random.Generator, count: int, context: int, survey: str, split: str) -> EpisodeArrays:
         x = survey_points(survey, rng, count, context + self.episodes.queries)

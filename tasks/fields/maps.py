@@ -77,7 +77,7 @@ def predict_map(task: FieldRegression, table: PointTable, resolution: int = 100)
     positions = np.stack(np.meshgrid(*grid, indexing="ij"), axis=-1).reshape(-1, len(grid))
     values = table.values[rows]
     # the same scale as in training, see ``surveys.standardized``
-    center, scale = values.mean(), values.std() + FLAT * table.values.std()
+    center, scale = values.mean(), max(values.std(), FLAT * table.values.std())
     context_x = _tensor(table.scaled_coordinates()[rows], task)
     context_y = _tensor(((values - center) / scale)[:, None], task)
     means, deviations = [], []

@@ -7,8 +7,9 @@ from fna_lightning.tasks.fields.episodes import EpisodeArrays, Points
 # Smallest and largest step of a Levy flight.
 LEVY_STEP = 0.016
 LEVY_LIMIT = 2.0
-# Deviation of a surface that counts as flat; the deviation of a whole surface is 1.
-FLAT = 0.05
+# Smallest deviation of a context that values are divided by; the deviation of the whole field is 1. It only prevents a
+# division by zero: the contexts of the terrain are never that flat.
+FLAT = 0.01
 
 
 def survey_points(name: str, rng: np.random.Generator, count: int, points: int) -> Points:
@@ -44,10 +45,10 @@ def cut(x: Points, y: Points, context: int) -> EpisodeArrays:
 
 
 def standardized(episodes: EpisodeArrays) -> EpisodeArrays:
-    """Return episodes whose values are divided by the standard deviation of the context + 0.05, minus its mean.
+    """Return episodes whose values are standardized by mean and standard deviation of the context.
 
-    A few points on flat ground would otherwise make all other values huge.
+    The deviation is taken as at least 0.01, where 1 is the deviation of the whole field.
     """
     mean = episodes.context_y.mean(axis=1, keepdims=True)
-    scale = episodes.context_y.std(axis=1, keepdims=True) + FLAT
+    scale = np.maximum(episodes.context_y.std(axis=1, keepdims=True), FLAT)
     return episodes._replace(context_y=(episodes.context_y - mean) / scale, query_y=(episodes.query_y - mean) / scale)

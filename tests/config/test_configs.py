@@ -1,5 +1,6 @@
-"""Shipped configurations: each one trains and logs its attention graph; in a family only the attention differs."""
+"""Shipped configurations: each one trains and logs its attention; in a family only the attention differs."""
 
+import shlex
 from collections import defaultdict
 
 import pytest

@@ -8,10 +8,10 @@ import torch
 
 from fna_lightning.tasks import DigitsData, NoisyRecall, Photographs, PixelFields, ReviewData, RoughField, SmoothField
 from fna_lightning.tasks.fields.data import FieldData, StreamBatchSampler
-from fna_lightning.tasks.fields.episodes import BLOCK, EpisodeConfig, FieldBatch
+from fna_lightning.tasks.fields.episodes import BLOCK, EpisodeArrays, EpisodeConfig, FieldBatch
 from fna_lightning.tasks.fields.recall import isotropic_noise
 from fna_lightning.tasks.fields.scattered import ScatteredFile
-from fna_lightning.tasks.fields.surveys import levy_flights, reflect
+from fna_lightning.tasks.fields.surveys import FLAT, levy_flights, reflect, standardized, survey_points
 from fna_lightning.tasks.fields.terrain import EAST_START, WEST_END, Terrain, elevation_sample, read_windows
 
 SMALL = EpisodeConfig(context=(4, 12), queries=5, eval_context=(4, 8), train_size=48, val_size=6, test_size=6)
@@ -253,3 +253,25 @@ def test_predict_names_the_way_out() -> None:
 
     with pytest.raises(UsageError, match=r"`predict` does not work with Terrain; use `fna-lightning map CKPT FILE`"):
         Terrain().predict_dataloader()
+
+
+def test_values_are_standardized_by_the_context() -> None:
+    context_y = np.array([[[1.0], [3.0]], [[5.0], [5.0]]], dtype=np.float32)
+    query_y = np.array([[[4.0]], [[5.1]]], dtype=np.float32)
+    x = np.zeros((2, 2, 2), dtype=np.float32)
+    episodes = standardized(EpisodeArrays(x, context_y, x[:, :1], query_y))
+    np.testing.assert_allclose(episodes.context_y[..., 0], [[-1.0, 1.0], [0.0, 0.0]])
+    # the second context is constant, so its deviation counts as 0.01
+    np.testing.assert_allclose(episodes.query_y[:, 0, 0], [2.0, 10.0], rtol=1e-4)
+
+
+def test_contexts_of_the_terrain_are_not_flat() -> None:
+    data = Terrain()
+    rng = np.random.default_rng(0)
+    values = read_windows(rng, data.surface("test"), survey_points("levy", rng, 1000, 16))
+    assert values.std(axis=1).min() > FLAT
+
+
+def test_a_rough_field_has_variance_1() -> None:
+    values = RoughField().values(np.random.default_rng(0), np.random.default_rng(1).random((400, 50, 2), np.float32))
+    assert 0.85 < np.square(values).mean() < 1.15
