@@ -1,7 +1,7 @@
 """The tasks of the comparison."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -152,3 +152,8 @@ def set_label(name: str) -> str:
     """Return the name of an evaluation set in tables: "n = 64", or "n = 64, even survey"."""
     size, _, survey = name.removeprefix("n").partition("_")
     return f"n = {size}" + (f", {survey} survey" if survey else "")
+
+
+def curve_sizes(names: Iterable[str]) -> dict[int, str]:
+    """Return the evaluation sets with the survey of training by their number of context points."""
+    return {int(name[1:]): name for name in names if "_" not in name}

@@ -18,7 +18,7 @@ from fna_lightning.callbacks.effective_neighbors import head_neighbors
 from fna_lightning.introspection.maps import evaluating
 from fna_lightning.reproduction.fields.attentions import ATTENTIONS
 from fna_lightning.reproduction.fields.scales import FieldScale
-from fna_lightning.reproduction.fields.tasks import BATCH_SIZE, TASKS
+from fna_lightning.reproduction.fields.tasks import BATCH_SIZE, TASKS, curve_sizes
 from fna_lightning.tasks.fields.data import FieldData
 from fna_lightning.tasks.fields.metrics import PointMean
 from fna_lightning.tasks.fields.task import FieldRegression
@@ -54,6 +54,11 @@ class FieldRun:
     split: str
     scale: FieldScale
 
+    @property
+    def label(self) -> str:
+        """Name of the run in messages."""
+        return f"{self.task} {self.attention} seed {self.seed}"
+
     def path(self, folder: Path) -> Path:
         """Return the file of the result."""
         return folder / self.task / f"{self.attention}_{self.start:.3g}_seed{self.seed}_{self.split}.json"
@@ -84,11 +89,10 @@ def run_field(run: FieldRun, folder: Path) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     data = TASKS[run.task].data(run.scale, run.seed)
     task = train_field(run, data)
-    sizes = [name for name in data.eval_sets if "_" not in name]
     result = {
         "key": run.key(),
         "errors": split_errors(task, data, run.split),
-        "neighbors": {name: neighbors(task, data, name) for name in sizes},
+        "neighbors": {name: neighbors(task, data, name) for name in curve_sizes(data.eval_sets).values()},
         "seconds": round(time.perf_counter() - started, 1),
     }
     path = run.path(folder)
