@@ -11,7 +11,7 @@ from fna_lightning.version import VERSION
 
 # each is a module of fna_lightning.commands with add_arguments(parser) and run(args)
 COMMANDS = (
-    *("analyze", "bench", "classify", "compare", "export", "list", "map", "reproduce", "resume", "sweep"),
+    *("analyze", "bench", "classify", "compare", "demo", "export", "list", "map", "reproduce", "resume", "sweep"),
     "translate",
 )
 

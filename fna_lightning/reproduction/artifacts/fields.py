@@ -13,7 +13,8 @@ CAPTIONS = {
     "is scaled so that Bayes' rule has the same error at n = 64 for every tail.",
     "fields_phase": "Error of FNA / error of the Gaussian: blue where FNA is better, red where the Gaussian is. A star "
     "marks corrected p < 0.01, where it was tested.",
-    "fields_neighbors": "Effective number of neighbors of the narrowest head: FNA follows the density of the points.",
+    "fields_neighbors": "Effective number of neighbors of the narrowest head: proportional to n for a fixed "
+    "width, constant for a width that follows the density of the points.",
 }
 
 

@@ -14,7 +14,7 @@ from fna_lightning.reproduction.fields.references import BAYES, INVERSE, NEAREST
 from fna_lightning.reproduction.fields.study import FieldResults
 from fna_lightning.reproduction.fields.tasks import TASKS, FieldTask, curve_sizes, tail_tasks
 
-REFERENCE_LINES = {PROCESS: "-", INVERSE: "--", NEAREST: ":", BAYES: "-"}
+REFERENCE_LINES = {PROCESS: "-", INVERSE: "--", NEAREST: ":", BAYES: "-."}
 # largest factor between the errors of two attentions that the colors show
 LARGEST_FACTOR = 2.0
 
@@ -30,6 +30,9 @@ def error_figure(results: FieldResults) -> Figure:
         axes = figure.add_subplot(rows, columns, position + 1)
         _draw_errors(axes, results, task)
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    # the attentions first, in the order of the tables
+    order = [ATTENTIONS[name].label for name in results.scale.attentions] + list(REFERENCE_LINES)
+    handles = {label: handles[label] for label in order if label in handles}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, frameon=False, fontsize=9)
     return figure
 
@@ -108,7 +111,7 @@ def neighbor_figure(results: FieldResults) -> Figure:
                 axes.plot(numbers, means, color=color, marker=marker, markersize=5, label=ATTENTIONS[name].label)
         axes.set(xlabel="context points n", ylabel="effective number of neighbors", xscale="log", yscale="log")
         axes.set_title(TASKS[task].label, fontsize="small")
-        _plain_ticks(axes, task)
+        plain_ticks(axes, task)
     if names:
         figure.axes[0].legend(frameon=False, fontsize=8)
     return figure
@@ -129,7 +132,7 @@ def _draw_errors(axes: Axes, results: FieldResults, task: FieldTask) -> None:
         axes.plot([*sizes], means, REFERENCE_LINES[label], color="black", linewidth=1, label=label)
     axes.set(xlabel="context points n", ylabel=task.error.upper(), xscale="log", yscale="log")
     axes.set_title(task.label, fontsize="small")
-    _plain_ticks(axes, task.name)
+    plain_ticks(axes, task.name)
 
 
 def _draw_phase(axes: Axes, results: FieldResults, rows: Mapping[str, str]) -> object:
@@ -175,7 +178,8 @@ def _reference(results: FieldResults, task: str, label: str, eval_set: str) -> f
     return float(np.mean(errors[eval_set])) if eval_set in errors else math.nan
 
 
-def _plain_ticks(axes: Axes, task: str) -> None:
+def plain_ticks(axes: Axes, task: str) -> None:
+    """Label the axes with the numbers of context points of a task and with plain numbers."""
     sizes = TASKS[task].episodes.eval_context
     axes.minorticks_off()
     axes.set_xticks(sizes, [str(size) for size in sizes])

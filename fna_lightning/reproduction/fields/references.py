@@ -27,8 +27,10 @@ from fna_lightning.tasks.fields.recall import NoisyRecall
 from fna_lightning.utils.files import write_text
 
 POWERS = (1.0, 2.0, 3.0, 4.0, 6.0, 9.0)
-# Smoothness and length scale of the Matern kernel, and the noise variance; the values have a variance of about 1.
-MATERN = tuple(itertools.product((0.5, 1.5), (0.1, 0.3, 1.0, 3.0), (1e-4, 1e-2)))
+# Smoothness and length scale of the Matern kernel.
+MATERN = tuple(itertools.product((0.5, 1.5), (0.1, 0.3, 1.0, 3.0)))
+# Variance of the noise of the Gaussian process; the values have a variance of about 1.
+NOISE = 1e-3
 # Validation episodes on which the settings are chosen.
 CHOICE_EPISODES = 16
 # Smallest probability of a label, so that a reference that excludes a label has a finite error.
@@ -61,13 +63,13 @@ def inverse_distances(x: Array, y: Array, queries: Array, *, power: float) -> Ar
     return np.asarray(KNeighborsRegressor(len(x), weights=weights, algorithm="brute").fit(x, y).predict(queries))
 
 
-def gaussian_process(x: Array, y: Array, queries: Array, *, smoothness: float, length: float, noise: float) -> Array:
+def gaussian_process(x: Array, y: Array, queries: Array, *, smoothness: float, length: float) -> Array:
     """Return the mean of a Gaussian process with a Matern kernel (kriging with a known covariance)."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import Matern
 
     kernel = Matern(length, nu=smoothness)
-    process = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None, normalize_y=True)
+    process = GaussianProcessRegressor(kernel, alpha=NOISE, optimizer=None, normalize_y=True)
     mean = process.fit(x.astype(np.float64), y.astype(np.float64)).predict(queries.astype(np.float64))
     return np.asarray(mean).reshape(len(queries), -1)
 
@@ -92,10 +94,8 @@ def candidates(task: FieldTask, data: FieldData) -> dict[str, dict[str, Predict]
         assert isinstance(data, NoisyRecall)
         return {INVERSE: {**inverse}, BAYES: {"": partial(bayes_rule, data)}}
     processes = {
-        f"Matern {smoothness:g}, length {length:g}, noise {noise:g}": partial(
-            gaussian_process, smoothness=smoothness, length=length, noise=noise
-        )
-        for smoothness, length, noise in MATERN
+        f"Matern {smoothness:g}, length {length:g}": partial(gaussian_process, smoothness=smoothness, length=length)
+        for smoothness, length in MATERN
     }
     return {NEAREST: {"": nearest}, INVERSE: {**inverse}, PROCESS: {**processes}}
 

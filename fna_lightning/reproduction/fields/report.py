@@ -19,7 +19,7 @@ MECHANISM = """\
 Far beyond kappa the weight r^-(d_M + alpha) of FNA does not change when all distances are multiplied by a \
 number, so its effective width follows the density of the points. The Gaussian and dot-product attention have \
 one width per head, which is too wide where points are dense and too narrow where they are sparse. Levy noise \
-has the same tail, r^-(d + alpha), so FNA is also Bayes' rule for cues with such noise, as the Gaussian is for \
+has the same tail, r^-(d + alpha), so FNA is close to Bayes' rule for cues with such noise, as the Gaussian is for \
 Gaussian noise. On a field with one length scale, one width is right, and the Gaussian should win."""
 
 METHOD = """\

@@ -33,7 +33,7 @@ class FieldScale:
 FIELD_SCALES = {
     "smoke": FieldScale(
         embedded=True,
-        tasks=("terrain", "pixels", "recall-cauchy", "tail-inf"),
+        tasks=("terrain", "recall-cauchy", "tail-inf"),
         attentions=("fna", "gaussian", "uniform"),
         seeds=2,
         steps=2,

@@ -86,7 +86,6 @@ def read_result(path: Path, key: Mapping[str, Any]) -> dict[str, Any] | None:
 def run_field(run: FieldRun, folder: Path) -> None:
     """Train and measure one run and write its result; a job of ``run_jobs``."""
     started = time.perf_counter()
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     data = TASKS[run.task].data(run.scale, run.seed)
     task = train_field(run, data)
     result = {
@@ -102,6 +101,9 @@ def run_field(run: FieldRun, folder: Path) -> None:
 
 def train_field(run: FieldRun, data: FieldData) -> FieldRegression:
     """Return the trained model of a run. The same seed gives every attention the same weights and episodes."""
+    for name in ("lightning.pytorch", "fna_lightning"):
+        # Each run would otherwise print the same few lines.
+        logging.getLogger(name).setLevel(logging.WARNING)
     L.seed_everything(run.seed, verbose=False)
     task = FieldRegression(
         data.coordinate_dim,
