@@ -15,6 +15,7 @@ from fna_lightning.reproduction.fields.figures import plain_ticks
 from fna_lightning.reproduction.fields.scales import FIELD_SCALES
 from fna_lightning.reproduction.fields.tasks import TASKS, curve_sizes
 from fna_lightning.reproduction.fields.training import FieldRun, split_errors, train_field
+from fna_lightning.tasks.fields.episodes import EpisodeConfig
 from fna_lightning.tasks.fields.surveys import cut, standardized, survey_points
 from fna_lightning.tasks.fields.task import FieldRegression
 from fna_lightning.tasks.fields.terrain import WINDOW, Terrain, read_windows
@@ -22,8 +23,9 @@ from fna_lightning.tasks.fields.terrain import WINDOW, Terrain, read_windows
 # attention: start value of its learned scale
 STARTS = {"fna": 0.1, "qk-norm": 20.0, "gaussian": 0.5, "uniform": 0.0}
 STEPS, EPISODES = 1000, 128
-# Number of measurements, and random seed, of the map in the figure.
-MAP_POINTS, MAP_SEED = 256, 0
+EPISODE_SIZES = EpisodeConfig(eval_context=(16, 64, 256, 1024))
+# Number of Levy flights, measurements on each of them, and random seed, of the map in the figure.
+MAP_FLIGHTS, FLIGHT_POINTS, MAP_SEED = 4, 256, 0
 
 Map = NDArray[np.floating]
 
@@ -63,14 +65,14 @@ class Reconstruction:
 
 
 def example_terrain() -> Terrains:
-    """Return a window of the test terrain, measured at the points of a Levy flight."""
+    """Return a window of the test terrain, measured along a few Levy flights."""
     rng = np.random.default_rng(MAP_SEED)
-    points = survey_points("levy", rng, 1, MAP_POINTS)
+    points = survey_points("levy", rng, MAP_FLIGHTS, FLIGHT_POINTS).reshape(1, -1, 2)
     axis = np.linspace(-1.0, 1.0, WINDOW, dtype=np.float32)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(1, -1, 2)
     x = np.concatenate([points, grid], axis=1)
     values = read_windows(rng, Terrain().surface("test"), x)[..., None]
-    episode = standardized(cut(x, values, MAP_POINTS))
+    episode = standardized(cut(x, values, points.shape[1]))
     return Terrains(points[0], episode.context_y[0], grid[0], episode.query_y.reshape(WINDOW, WINDOW))
 
 
@@ -79,7 +81,7 @@ def reconstruct(attention: str, terrain: Terrains, steps: int = STEPS) -> Recons
     started = time.perf_counter()
     scale = replace(FIELD_SCALES["small"], steps=steps, episodes=EPISODES)
     run = FieldRun("terrain", attention, STARTS[attention], 0, "test", scale)
-    data = TASKS["terrain"].data(scale, run.seed)
+    data = replace(TASKS["terrain"], episodes=EPISODE_SIZES).data(scale, run.seed)
     task = train_field(run, data)
     errors = split_errors(task, data, "test")
     means = {size: float(np.mean(errors[name])) for size, name in curve_sizes(errors).items()}
@@ -124,7 +126,7 @@ def demo_figure(terrain: Terrains, reconstructions: list[Reconstruction]) -> Fig
         label = ATTENTIONS[item.attention].label
         axes.plot([*item.errors], [*item.errors.values()], color=color, marker=marker, label=label)
     axes.set(xlabel="measurements n", ylabel="mean squared error", xscale="log", yscale="log")
-    axes.set_title(f"{EPISODES} other surveys, trained with n = 64", fontsize="medium")
-    plain_ticks(axes, "terrain")
+    axes.set_title(f"{EPISODES} surveys of test terrain, trained with n = 64", fontsize="medium")
+    plain_ticks(axes, EPISODE_SIZES.eval_context)
     axes.legend(frameon=False)
     return figure

@@ -1,7 +1,7 @@
 """Figures of the comparison: error against n, against the tail of the noise, a phase diagram, and the mechanism."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -111,7 +111,7 @@ def neighbor_figure(results: FieldResults) -> Figure:
                 axes.plot(numbers, means, color=color, marker=marker, markersize=5, label=ATTENTIONS[name].label)
         axes.set(xlabel="context points n", ylabel="effective number of neighbors", xscale="log", yscale="log")
         axes.set_title(TASKS[task].label, fontsize="small")
-        plain_ticks(axes, task)
+        plain_ticks(axes, TASKS[task].episodes.eval_context)
     if names:
         figure.axes[0].legend(frameon=False, fontsize=8)
     return figure
@@ -132,7 +132,7 @@ def _draw_errors(axes: Axes, results: FieldResults, task: FieldTask) -> None:
         axes.plot([*sizes], means, REFERENCE_LINES[label], color="black", linewidth=1, label=label)
     axes.set(xlabel="context points n", ylabel=task.error.upper(), xscale="log", yscale="log")
     axes.set_title(task.label, fontsize="small")
-    plain_ticks(axes, task.name)
+    plain_ticks(axes, task.episodes.eval_context)
 
 
 def _draw_phase(axes: Axes, results: FieldResults, rows: Mapping[str, str]) -> object:
@@ -178,9 +178,8 @@ def _reference(results: FieldResults, task: str, label: str, eval_set: str) -> f
     return float(np.mean(errors[eval_set])) if eval_set in errors else math.nan
 
 
-def plain_ticks(axes: Axes, task: str) -> None:
-    """Label the axes with the numbers of context points of a task and with plain numbers."""
-    sizes = TASKS[task].episodes.eval_context
+def plain_ticks(axes: Axes, sizes: Sequence[int]) -> None:
+    """Label the axes with the numbers of context points and with plain numbers."""
     axes.minorticks_off()
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
