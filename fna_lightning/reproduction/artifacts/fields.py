@@ -28,7 +28,8 @@ def run(context: Context) -> Result:
     failures = run_study(scale, folder, context.workers, wide_console()) if context.train else []
     results = collect(scale, folder)
     if not results.errors:
-        return Result(not_run=failures[0] if failures else "no run has finished; omit --no-train to train")
+        # An error makes the next call continue.
+        raise RuntimeError(failures[0] if failures else "no run has finished; omit --no-train to train")
     drawn = {
         "fields_errors": figures.error_figure(results),
         "fields_tail": figures.tail_figure(results),

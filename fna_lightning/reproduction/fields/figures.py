@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from fna_lightning.reproduction.drawing import legend
 from fna_lightning.reproduction.fields.attentions import ATTENTIONS
 from fna_lightning.reproduction.fields.comparison import summary
 from fna_lightning.reproduction.fields.references import BAYES, INVERSE, NEAREST, PROCESS
@@ -65,7 +66,7 @@ def tail_figure(results: FieldResults) -> Figure:
         axes.set(xlabel="degrees of freedom of the noise", ylabel="NLL above Bayes' rule")
         axes.set_title(f"recall from noisy cues, n = {size[1:]}", fontsize="medium")
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    legend(figure.axes[0])
     return figure
 
 
@@ -113,7 +114,7 @@ def neighbor_figure(results: FieldResults) -> Figure:
         axes.set_title(TASKS[task].label, fontsize="small")
         plain_ticks(axes, TASKS[task].episodes.eval_context)
     if names:
-        figure.axes[0].legend(frameon=False, fontsize=8)
+        legend(figure.axes[0])
     return figure
 
 

@@ -57,7 +57,7 @@ def run_study(scale: FieldScale, folder: Path, workers: int, console: Console) -
     todo = [name for name in scale.tasks if read_references(name, scale, folder) is None]
     failures = _run_all(run_references, [(name, scale, folder) for name in todo], workers, console)
     failures += _train(choice_runs(scale), folder, workers, console)
-    return failures + _train(test_runs(scale, folder), folder, workers, console)
+    return failures + _train(compared_runs(scale, folder), folder, workers, console)
 
 
 def task_attentions(scale: FieldScale, task: str) -> list[str]:
@@ -91,7 +91,7 @@ def start_errors(scale: FieldScale, folder: Path, task: str, attention: str) -> 
     return dict(sorted(errors.items(), key=lambda item: item[1]))
 
 
-def test_runs(scale: FieldScale, folder: Path) -> list[FieldRun]:
+def compared_runs(scale: FieldScale, folder: Path) -> list[FieldRun]:
     """Return the compared runs, ordered by seed, with the chosen start values; of those whose choice is finished."""
     runs = []
     for seed in range(scale.seeds):
@@ -109,7 +109,7 @@ def collect(scale: FieldScale, folder: Path) -> FieldResults:
     errors: dict[str, dict[str, dict[int, Errors]]] = {}
     neighbors: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
     seconds, finished = 0.0, 0
-    for run in test_runs(scale, folder):
+    for run in compared_runs(scale, folder):
         result = run.result(folder)
         if result is not None:
             errors.setdefault(run.task, {}).setdefault(run.attention, {})[run.seed] = result["errors"]
@@ -142,7 +142,7 @@ def _train(runs: Sequence[FieldRun], folder: Path, workers: int, console: Consol
 
 
 def _run_all(job: Job, arguments: Sequence[tuple[Any, ...]], workers: int, console: Console) -> list[str]:
-    """Run jobs in worker processes with one thread each, print a line for each, and return the errors."""
+    """Run jobs, in processes with one thread each if ``workers`` > 1; print a line for each and return the errors."""
     failures = []
     finished = 0
 
@@ -155,5 +155,12 @@ def _run_all(job: Job, arguments: Sequence[tuple[Any, ...]], workers: int, conso
             failures.append(f"{label}: {error}")
         console.print(f"{finished} of {len(arguments)}: {label}{f' failed: {error}' if error else ''}", highlight=False)
 
-    run_jobs(job, arguments, done, workers=workers, threads=1)
+    if workers > 1:
+        run_jobs(job, arguments, done, workers=workers, threads=1)
+        return failures
+    for number, values in enumerate(arguments):
+        try:
+            done(number, job(*values))
+        except Exception as error:
+            done(number, f"{type(error).__name__}: {error}")
     return failures

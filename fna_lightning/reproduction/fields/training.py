@@ -99,13 +99,10 @@ def run_field(run: FieldRun, folder: Path) -> None:
     write_text(path, json.dumps(result) + "\n")
 
 
-def train_field(run: FieldRun, data: FieldData) -> FieldRegression:
-    """Return the trained model of a run. The same seed gives every attention the same weights and episodes."""
-    for name in ("lightning.pytorch", "fna_lightning"):
-        # Each run would otherwise print the same few lines.
-        logging.getLogger(name).setLevel(logging.WARNING)
+def new_task(run: FieldRun, data: FieldData) -> FieldRegression:
+    """Return the model of a run before training; the same seed gives every attention the same weights."""
     L.seed_everything(run.seed, verbose=False)
-    task = FieldRegression(
+    return FieldRegression(
         data.coordinate_dim,
         data.value_dim,
         data.eval_sets,
@@ -114,6 +111,14 @@ def train_field(run: FieldRun, data: FieldData) -> FieldRegression:
         optimizer=partial(AdamW, lr=1e-2, betas=(0.9, 0.98), weight_decay=1e-4),
         lr_scheduler=partial(WarmupCosine, warmup=0.05),
     )
+
+
+def train_field(run: FieldRun, data: FieldData) -> FieldRegression:
+    """Return the trained model of a run."""
+    for name in ("lightning.pytorch", "fna_lightning"):
+        # Each run would otherwise print the same few lines.
+        logging.getLogger(name).setLevel(logging.WARNING)
+    task = new_task(run, data)
     with warnings.catch_warnings():
         # Advice about loader processes, which would slow these small models down, and uses of deprecated functions.
         warnings.filterwarnings("ignore", module="lightning")
