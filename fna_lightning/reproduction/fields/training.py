@@ -4,7 +4,8 @@ import json
 import logging
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -115,11 +116,8 @@ def new_task(run: FieldRun, data: FieldData) -> FieldRegression:
 
 def train_field(run: FieldRun, data: FieldData) -> FieldRegression:
     """Return the trained model of a run."""
-    for name in ("lightning.pytorch", "fna_lightning"):
-        # Each run would otherwise print the same few lines.
-        logging.getLogger(name).setLevel(logging.WARNING)
     task = new_task(run, data)
-    with warnings.catch_warnings():
+    with _quiet(), warnings.catch_warnings():
         # Advice about loader processes, which would slow these small models down, and uses of deprecated functions.
         warnings.filterwarnings("ignore", module="lightning")
         trainer = L.Trainer(
@@ -134,6 +132,20 @@ def train_field(run: FieldRun, data: FieldData) -> FieldRegression:
         )
         trainer.fit(task, data)
     return task
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide messages below warnings inside the context; each run would otherwise print the same few lines."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "fna_lightning")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def split_errors(task: FieldRegression, data: FieldData, split: str) -> Errors:
