@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from fna_lightning.reproduction.drawing import legend
@@ -26,7 +28,7 @@ def error_figure(results: FieldResults) -> Figure:
     columns = min(4, len(tasks))
     rows = math.ceil(len(tasks) / columns)
     figure = Figure(figsize=(3.6 * columns, 3.1 * rows + 0.6), layout="constrained")
-    handles = {}
+    handles: dict[str, Any] = {}
     for position, task in enumerate(tasks):
         axes = figure.add_subplot(rows, columns, position + 1)
         _draw_errors(axes, results, task)
@@ -136,7 +138,7 @@ def _draw_errors(axes: Axes, results: FieldResults, task: FieldTask) -> None:
     plain_ticks(axes, task.episodes.eval_context)
 
 
-def _draw_phase(axes: Axes, results: FieldResults, rows: Mapping[str, str]) -> object:
+def _draw_phase(axes: Axes, results: FieldResults, rows: Mapping[str, str]) -> AxesImage:
     """Draw the logarithm of the ratio of the errors; each number is the error of FNA / that of the Gaussian."""
     sizes = sorted({size for name in rows.values() for size in _sizes(results, name)})
     ratios = np.full((len(rows), len(sizes)), np.nan)

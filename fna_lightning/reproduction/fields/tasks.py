@@ -56,8 +56,10 @@ class FieldTask:
 
     def data(self, scale: FieldScale, seed: int | None = None) -> FieldData:
         """Return the data module of a run."""
-        sizes = {"train_size": BATCH_SIZE * scale.steps, "val_size": scale.episodes, "test_size": scale.episodes}
-        return self.build(scale, replace(self.episodes, **sizes), seed)
+        episodes = replace(
+            self.episodes, train_size=BATCH_SIZE * scale.steps, val_size=scale.episodes, test_size=scale.episodes
+        )
+        return self.build(scale, episodes, seed)
 
 
 def _pixels(scale: FieldScale, episodes: EpisodeConfig, seed: int | None) -> FieldData:
