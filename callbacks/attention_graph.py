@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 # number of heads, over all layers, up to which each of them gets its own curves
 MANY_HEADS = 16
-# steps after which the graph is measured besides the validations
+# steps of the first epoch after which the graph is measured besides the validations
 FIRST_STEPS = (1, 10, 100, 1000)
 
 
@@ -55,8 +55,8 @@ class AttentionGraph(L.Callback):
     Args:
         sequences: number of validation sequences to measure; they stay the same during training.
         max_length: tokens after which a sequence is truncated; the cost of path lengths is cubic in it.
-        every_n_steps: measure after every n training steps; None measures at each validation, and after 1, 10, 100 and
-            1000 steps, so that a long first epoch has values.
+        every_n_steps: measure after every n training steps; None measures at each validation, and in the first epoch
+            after 1, 10, 100 and 1000 steps, because a first epoch may take hours.
         layers: indices of the attention layers to measure, in the order the model defines them; None for all.
         heads: indices of the heads to measure; None for all.
         figures: whether to add figures to TensorBoard.
@@ -137,12 +137,14 @@ class AttentionGraph(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if not self._is_due(trainer.global_step):
+        if not self._is_due(trainer):
             return
         # with accumulated gradients, global_step stays the same for several batches
         if (batch_idx + 1) % trainer.accumulate_grad_batches and not trainer.is_last_batch:
             return
-        _log_to_all(trainer, self._measure(trainer, pl_module))
+        if means := self._measure(trainer, pl_module):
+            # the column by which the report of a sweep assigns values to epochs; Lightning adds it to its own rows
+            _log_to_all(trainer, {**means, "epoch": trainer.current_epoch})
         if self.every_n_steps is not None:
             self._draw(trainer, pl_module)
 
@@ -155,10 +157,11 @@ class AttentionGraph(L.Callback):
         if self.figures and trainer.is_global_zero and not self.off:
             self.figures.draw(trainer.loggers, _last_step(trainer), last=True)
 
-    def _is_due(self, step: int) -> bool:
-        """Return whether to measure after this number of training steps."""
+    def _is_due(self, trainer: L.Trainer) -> bool:
+        """Return whether to measure after the training step that has just ended."""
+        step = trainer.global_step
         if self.every_n_steps is None:
-            return step in FIRST_STEPS
+            return trainer.current_epoch == 0 and step in FIRST_STEPS
         return step > 0 and step % self.every_n_steps == 0
 
     def _measure(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, float]:

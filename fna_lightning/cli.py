@@ -21,11 +21,11 @@ EPILOG = """examples:
   fna-lightning fit --config reviews_fna.yaml --alpha 1.6 --epochs 2
   fna-lightning resume runs/reviews_fna/version_0           continue an interrupted run
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN
-  fna-lightning classify RUN/checkpoints/best.ckpt "the plot was gripping"
-  fna-lightning translate RUN/checkpoints/best.ckpt < english.txt > german.txt
+  fna-lightning classify RUN "the plot was gripping"
+  fna-lightning translate RUN < english.txt > german.txt
   fna-lightning map RUN/checkpoints/best.ckpt survey.csv    predict a map from scattered measurements
-  fna-lightning analyze RUN/checkpoints/best.ckpt           study its attention as a graph; writes an HTML page
-  fna-lightning export RUN/checkpoints/best.ckpt published  write a folder that others can load
+  fna-lightning analyze RUN                                 study its attention as a graph; writes an HTML page
+  fna-lightning export RUN published                        write a folder that others can load
 
 RUN is a run folder, such as runs/reviews_fna/version_0. Each command has its own --help.
 """

@@ -153,21 +153,25 @@ class Task(L.LightningModule, ABC):
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
+    @property
+    def datamodule(self) -> Any:
+        """The data module of the trainer; None without a trainer or without a data module."""
+        try:
+            return getattr(self.trainer, "datamodule", None)
+        except RuntimeError:
+            return None
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.model_config is not None:
             checkpoint["model_config"] = self.model_config
         # Tokenizer and class names, which `classify` and `translate` need besides the weights.
-        codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
+        codec = getattr(self.datamodule, "codec", None)
         if codec is not None:
             checkpoint["codec"] = codec.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         saved = checkpoint.get("codec")
-        try:
-            codec = getattr(getattr(self.trainer, "datamodule", None), "codec", None)
-        except RuntimeError:
-            # loaded without a trainer
-            return
+        codec = getattr(self.datamodule, "codec", None)
         if codec is None or not isinstance(saved, dict):
             return
         state = codec.state()

@@ -136,7 +136,7 @@ def full_measurements(fit: dict[str, float]) -> int:
     steps = int(fit["epochs"] * fit["steps_per_epoch"])
     if fit["every_n_steps"]:
         return steps // int(fit["every_n_steps"])
-    return int(fit["epochs"]) + sum(step <= steps for step in FIRST_STEPS)
+    return int(fit["epochs"]) + sum(step <= fit["steps_per_epoch"] for step in FIRST_STEPS)
 
 
 def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The sources are those of the test split of the checkpoint's run. Both searches m
 checked. They take turns on the same sentences, and the fastest round of each counts.
 
 Examples:
-  fna-lightning bench translate runs/multi30k_strong_fna/version_0/checkpoints/best.ckpt
+  fna-lightning bench translate runs/multi30k_strong_fna/version_0
   fna-lightning bench translate best.ckpt --sentences 200 --beam 1 --threads 2 --json decoding.json
 """
 

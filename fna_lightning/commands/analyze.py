@@ -7,9 +7,9 @@ and attention is drawn over the image. A translation model has two graphs per te
 translation in the decoder, and a figure of the cross-attention between them.
 
 Examples:
-  fna-lightning analyze runs/reviews_fna/version_0/checkpoints/best.ckpt
+  fna-lightning analyze runs/reviews_fna/version_0
   fna-lightning analyze best.ckpt --text "the plot was not what i call gripping"
-  fna-lightning analyze runs/digits_fna/version_0/checkpoints/best.ckpt --split test --count 20
+  fna-lightning analyze runs/digits_fna/version_0 --split test --count 20
   fna-lightning analyze cifar.ckpt --image cat.png
   fna-lightning analyze fna.ckpt --against dp.ckpt --split test --count 100 --out comparison
   fna-lightning analyze hf:my-bert --text "the plot was not what i call gripping"

@@ -7,7 +7,7 @@ Examples:
   fna-lightning bench start
   fna-lightning bench callbacks --config reviews_fna.yaml
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
-  fna-lightning bench translate runs/numbers_fna/version_0/checkpoints/best.ckpt
+  fna-lightning bench translate runs/numbers_fna/version_0
 """
 
 import argparse

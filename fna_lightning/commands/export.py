@@ -4,7 +4,7 @@
 classifier as a program that runs without this package, for any batch size and length.
 
 Examples:
-  fna-lightning export runs/reviews_fna/version_0/checkpoints/best.ckpt published
+  fna-lightning export runs/reviews_fna/version_0 published
   fna-lightning export best.ckpt published --onnx --program
 """
 

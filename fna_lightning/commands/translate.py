@@ -6,7 +6,7 @@ the first column is the number of the input line, and with --scores the next col
 length-normalized log-probability.
 
 Examples:
-  fna-lightning translate runs/multi30k_strong_fna/version_0/checkpoints/best.ckpt < en.txt > de.txt
+  fna-lightning translate runs/multi30k_strong_fna/version_0 < en.txt > de.txt
   echo "twenty one" | fna-lightning translate best.ckpt --nbest 3 --scores
   echo "A man in an orange hat." | fna-lightning translate best.ckpt --align alignment.png
 """

@@ -40,8 +40,10 @@ def resolve_config(name: str) -> str:
     for candidate in (name, f"{name}.yaml"):
         if candidate in configs:
             return str(configs[candidate])
-    similar = difflib.get_close_matches(path.name.removesuffix(".yaml") + ".yaml", configs, n=1)
-    hint = f"did you mean {similar[0]}? " if similar else ""
+    # without the ending, which is the same for all of them
+    stems = [config.removesuffix(".yaml") for config in configs]
+    similar = difflib.get_close_matches(path.name.removesuffix(".yaml"), stems, n=1)
+    hint = f"did you mean {similar[0]}.yaml? " if similar else ""
     raise UsageError(
         f"there is no file {name!r} and no shipped configuration of that name; {hint}`fna-lightning list` "
         "names them all"

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data.cache import cache_folder, cached_files, ensure
+from fna_lightning.tasks.data.locations import HUB_NAME, HUB_PREFIX, is_on_hub, local_copy
 from fna_lightning.tasks.image.cache import open_images, write_images
 from fna_lightning.tasks.image.codec import ImageCodec, check_shape
 from fna_lightning.tasks.image.data import ImageData, Images
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 # part of every cache key: increase it when the files of the cache or their meaning change
 CACHE_FORMAT = 1
-# owner/name, or a name without an owner
-HUB_NAME = r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?"
 
 
 class HubImages(ImageData):
@@ -35,7 +33,7 @@ class HubImages(ImageData):
     gets one that is held out of the training images.
 
     Args:
-        path: a name on the hub such as ylecun/mnist, or a folder with its parquet files; required.
+        path: ``hub:`` and a name on the hub, such as hub:ylecun/mnist, or a folder with its parquet files; required.
         image_column: column of the images.
         label_column: column of the labels: integers or strings.
         image_size: height and width of the resized images in pixels.
@@ -125,12 +123,17 @@ class HubImages(ImageData):
 
 
 def hub_name_or_folder(path: str | None) -> str:
-    """Return ``path`` if it is a folder that exists, or can only be a name on the hub; otherwise raise a UsageError."""
+    """Return ``path`` if it is ``hub:`` and a name on the hub, or its copy in $FNA_DATA, or a folder that exists."""
+    example = f"{HUB_PREFIX}ylecun/mnist"
     if not path:
         raise UsageError(
-            "--data.path is not set; it must name a data set on the hub, for example --data.path ylecun/mnist"
+            f"--data.path is not set; it must name a data set on the hub, for example --data.path {example}"
         )
-    # an existing file or first folder shows that a path is meant
-    if re.fullmatch(HUB_NAME, path) and not Path(path).exists() and not Path(path.partition("/")[0]).is_dir():
-        return path
-    return str(checked_folder(path, "--data.path", "ylecun/mnist"))
+    if is_on_hub(path):
+        return local_copy(path)
+    try:
+        return str(checked_folder(path, "--data.path", example))
+    except UsageError as error:
+        if not HUB_NAME.fullmatch(path) or Path(path).exists():
+            raise
+        raise UsageError(f"{error}; a data set on the hub is written {HUB_PREFIX}{path}") from error

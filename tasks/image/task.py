@@ -82,5 +82,6 @@ class ImageClassification(Task):
         return {"class": names, "probability": probabilities.amax(dim=-1).tolist()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
         # Checkpoints that were not saved by this program may have no codec.
         self.class_names = (checkpoint.get("codec") or {}).get("class_names", self.class_names)

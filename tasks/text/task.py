@@ -74,8 +74,8 @@ class TextClassification(Task):
 
     def predict_step(self, batch: TextBatch, batch_idx: int) -> dict[str, Any]:
         probabilities = self(batch.tokens, batch.lengths).softmax(dim=-1)
-        classes = probabilities.argmax(dim=-1).tolist()
-        names = getattr(getattr(self.trainer, "datamodule", None), "class_names", None)
+        classes = probabilities.argmax(dim=-1)
+        names = getattr(self.datamodule, "class_names", None)
         # a data module of a plug-in may have no names
-        labels = classes if names is None else [names[number] for number in classes]
+        labels = classes if names is None else [names[number] for number in classes.tolist()]
         return {"class": labels, "probability": probabilities.amax(dim=-1)}

@@ -134,13 +134,14 @@ def test_many_heads_get_histograms_and_heat_maps_instead_of_curves(
     assert ("attention_figures/heads_spectral_gap" in tags["images"]) != curves
 
 
-def test_the_first_steps_are_measured_before_a_validation(tmp_path: Path) -> None:
+def test_the_first_epoch_is_measured_before_its_validation(tmp_path: Path) -> None:
     # without a sanity check, no validation has set up its loader before the first step
-    fit = trainer(tmp_path, SpectralGap(max_length=16, per_head=False), max_epochs=3, num_sanity_val_steps=0)
-    fit.fit(task(), FewReviews())
+    callback = SpectralGap(max_length=16, per_head=False)
+    data = ReviewData(train_size=12, eval_size=4, longest=40, batch_size=1)
+    trainer(tmp_path, callback, num_sanity_val_steps=0).fit(task(), data)
     logged = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
-    # four batches per epoch: after 1 and 10 steps, and at the end of each epoch; the logged step counts from 0
-    assert [row["step"] for row in logged] == ["0", "3", "7", "9", "11"]
+    # after 1 and 10 steps, and at the end of each epoch of 12 batches; the logged step counts from 0
+    assert [row["step"] for row in logged] == ["0", "9", "11", "23"]
 
 
 def test_the_callback_does_not_change_training(tmp_path: Path) -> None:
@@ -160,6 +161,7 @@ def test_every_n_steps_with_selected_layers_and_heads(tmp_path: Path) -> None:
     logged = [row for row in rows(tmp_path) if row["attention/spectral_gap"]]
     # 4 batches per epoch, 2 epochs: measured after 3 and 6 steps; the logged step counts from 0
     assert [row["step"] for row in logged] == ["2", "5"]
+    assert [row["epoch"] for row in logged] == ["0", "1"]
     heads = [name for name in logged[0] if name.startswith("heads/")]
     assert heads == ["heads/encoder.layers.1.self_attn/0/spectral_gap"]
 

@@ -44,7 +44,10 @@ def test_the_short_help_imports_no_library() -> None:
     for module in (fit_help, subcommands):
         tree = ast.parse(inspect.getsource(module))
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        assert {getattr(node, "module", "") for node in imports} <= {"fna_lightning.training.subcommands"}
+        assert {getattr(node, "module", "") for node in imports} <= {
+            "fna_lightning.errors",
+            "fna_lightning.training.subcommands",
+        }
 
 
 def test_the_long_names_in_the_help_are_those_of_the_shipped_tasks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ def test_wrong_settings(arguments: str, message: str, capsys: pytest.CaptureFixt
             "seed_everythin:",
             (
                 "Option 'seed_everythin' is not accepted; did you mean 'seed_everything'? It takes seed_everything, "
-                "trainer, model, data, ckpt_path"
+                "trainer, model, data, logger, ckpt_path"
             ),
         ),
         (

@@ -197,11 +197,13 @@ def test_attacks_on_every_parameter_of_every_task(task: int, code: Canary) -> No
     assert attack_everywhere(model_config, cls, code, build_model_config) > 300
 
 
-def test_attacks_on_every_parameter_of_every_data_module(code: Canary, tmp_path: Path) -> None:
+def test_attacks_on_every_parameter_of_every_data_module(code: Canary, tmp_path: Path, small_data: Path) -> None:
     classes = [cls for cls in own_classes(model_classes()) if issubclass(cls, L.LightningDataModule)]
     assert {"ReviewData", "ImdbData", "RepeatData"} <= {cls.__name__ for cls in classes}
     for cls in classes:
-        spec = {"class_path": cls.__name__, "init_args": {}}
+        # the images of the user need a path
+        path = {"path": str(small_data / "photos")} if cls.__name__ in ("HubImages", "ImageFolder") else {}
+        spec = {"class_path": cls.__name__, "init_args": path}
         build_data(spec, tmp_path)
         assert attack_everywhere(spec, cls, code, lambda spec: build_data(spec, tmp_path)) > 60
 

@@ -232,7 +232,7 @@ def test_checkpoints_do_not_accumulate(tmp_path: Path, monkeypatch: pytest.Monke
             RuntimeError("FSDP needs a non-CPU accelerator device, but no"),
             "fsdp2 shards parameters with GPUs and without",
         ),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "smaller --data.batch_size"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "smaller --batch-size"),
         (OSError(28, "No space left on device"), "the disk is full; free some space"),
         (ValueError("some text"), "some text"),
         (KeyError(), "KeyError"),

@@ -29,6 +29,8 @@ SMALL = {
     "imdb": ["model.encoder.dim=64", "model.encoder.depth=2"],
     "imdb_sphere": ["model.encoder.dim=64", "model.encoder.depth=2"],
     "images": ["data.path=photos"],
+    "parallel": ["data.path=english.txt,german.txt"],
+    "text": ["data.path=mine.csv", "data.text_column=review", "data.label_column=topic"],
     "numbers": ["data.train_size=200", "data.eval_size=20"],
     "reviews": ["data.train_size=64", "data.eval_size=32", "data.longest=40"],
 }

@@ -174,6 +174,20 @@ def test_a_path_is_never_taken_for_a_name_on_the_hub(monkeypatch) -> None:
     with pytest.raises(UsageError) as caught:
         HubImages()
     assert str(caught.value) == (
-        "--data.path is not set; it must name a data set on the hub, for example --data.path ylecun/mnist"
+        "--data.path is not set; it must name a data set on the hub, for example --data.path hub:ylecun/mnist"
     )
-    assert [hub_name_or_folder(name) for name in ("ylecun/mnist", "mnist")] == ["ylecun/mnist", "mnist"]
+    with pytest.raises(UsageError) as caught:
+        HubImages(path="ylecun/mnist")
+    assert str(caught.value) == (
+        f"folder not found: --data.path ylecun/mnist in {Path.cwd()}; a data set on the hub is written hub:ylecun/mnist"
+    )
+    assert [hub_name_or_folder(name) for name in ("hub:ylecun/mnist", "hub:mnist")] == ["hub:ylecun/mnist", "hub:mnist"]
+
+
+def test_fna_data_has_precedence_over_the_hub(monkeypatch, tmp_path) -> None:
+    (tmp_path / "sets" / "mnist").mkdir(parents=True)
+    monkeypatch.setenv("FNA_DATA", str(tmp_path / "sets"))
+    assert hub_name_or_folder("hub:ylecun/mnist") == str(tmp_path / "sets" / "mnist")
+    monkeypatch.setenv("FNA_DATA", str(tmp_path / "stes"))
+    with pytest.raises(UsageError, match=r"FNA_DATA is '.*stes', which does not exist"):
+        hub_name_or_folder("hub:ylecun/mnist")
