@@ -23,7 +23,7 @@ EPILOG = """examples:
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN
   fna-lightning classify RUN "the plot was gripping"
   fna-lightning translate RUN < english.txt > german.txt
-  fna-lightning map RUN/checkpoints/best.ckpt survey.csv    predict a map from scattered measurements
+  fna-lightning map RUN survey.csv                          predict a map from scattered measurements
   fna-lightning analyze RUN                                 study its attention as a graph; writes an HTML page
   fna-lightning export RUN published                        write a folder that others can load
 
