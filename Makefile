@@ -7,12 +7,10 @@ BIN    := $(VENV)/bin
 # Some CPUs report AMX but do not allow it; bfloat16 matrix products then crash Python. The limit is harmless elsewhere.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-DEMO = reviews_fna.yaml reviews_dp.yaml reviews_uniform.yaml
-
 .PHONY: help demo check test lint types docs lock clean
 
 help:
-	@echo "make demo   train FNA and two baselines on the embedded reviews (needs no data set)"
+	@echo "make demo   reconstruct terrain from scattered measurements with FNA and three baselines (needs no data set)"
 	@echo "make check  lint, type-check and run the tests that are not marked e2e or data, for use while you work"
 	@echo "make test   lint, type-check and run all tests"
 	@echo "make lint   ruff: lint and formatting"
@@ -27,13 +25,7 @@ $(VENV)/installed: pyproject.toml constraints.txt $(wildcard setup.py)
 	touch $@
 
 demo: $(VENV)/installed
-	$(BIN)/fna-lightning sweep $(addprefix --config ,$(DEMO)) --out runs/demo
-	@echo
-	@echo "The gap says how fast attention mixes the tokens, the hops how many steps separate two of them. Neither is a score:"
-	@echo "uniform attention has gap 1 and one hop, and does not learn the task. FNA has the smaller gap and more hops than"
-	@echo "dot-product attention here because reviews_fna.yaml sets the distance scale kappa to 1, less than most distances"
-	@echo "between tokens: the power law then puts most of the weight on near tokens. A larger kappa raises the gap and lowers"
-	@echo "the hops: docs/how-to/train.md, \"Choose kappa\"."
+	$(BIN)/fna-lightning demo --out runs/demo
 
 check: lint types
 	$(BIN)/pytest -m "not e2e and not data" --numprocesses auto --dist worksteal

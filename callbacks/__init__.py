@@ -4,7 +4,10 @@ from fna_lightning.callbacks.attention_graph import AttentionGraph
 from fna_lightning.callbacks.average_epochs import AverageEpochs
 from fna_lightning.callbacks.best_checkpoint import BestCheckpoint
 from fna_lightning.callbacks.check_sharding import CheckSharding
+from fna_lightning.callbacks.effective_neighbors import EffectiveNeighbors
 from fna_lightning.callbacks.entropy import AttentionEntropy
+from fna_lightning.callbacks.error_curve import ErrorCurve
+from fna_lightning.callbacks.field_map import FieldMap
 from fna_lightning.callbacks.finite_loss import FiniteLoss
 from fna_lightning.callbacks.hparams import HParams
 from fna_lightning.callbacks.last_checkpoint import LastCheckpoint
@@ -24,6 +27,9 @@ __all__ = [
     "AverageEpochs",
     "BestCheckpoint",
     "CheckSharding",
+    "EffectiveNeighbors",
+    "ErrorCurve",
+    "FieldMap",
     "FiniteLoss",
     "HParams",
     "LastCheckpoint",

@@ -10,7 +10,10 @@ from fna_lightning.training.subcommands import SUBCOMMANDS
 from fna_lightning.version import VERSION
 
 # each is a module of fna_lightning.commands with add_arguments(parser) and run(args)
-COMMANDS = ("analyze", "bench", "classify", "compare", "export", "list", "reproduce", "resume", "sweep", "translate")
+COMMANDS = (
+    *("analyze", "bench", "classify", "compare", "demo", "export", "list", "map", "reproduce", "resume", "sweep"),
+    "translate",
+)
 
 EPILOG = """examples:
   fna-lightning list                                        show attentions, tasks, data sets and configurations
@@ -20,6 +23,7 @@ EPILOG = """examples:
   fna-lightning test --config RUN/config.yaml --ckpt_path RUN
   fna-lightning classify RUN "the plot was gripping"
   fna-lightning translate RUN < english.txt > german.txt
+  fna-lightning map RUN survey.csv                          predict a map from scattered measurements
   fna-lightning analyze RUN                                 study its attention as a graph; writes an HTML page
   fna-lightning export RUN published                        write a folder that others can load
 

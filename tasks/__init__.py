@@ -1,5 +1,12 @@
 """Tasks and their data modules. Importing this package registers them for the command line."""
 
+from fna_lightning.tasks.fields.generated import RoughField, SmoothField
+from fna_lightning.tasks.fields.likelihood import CategoricalLikelihood, GaussianLikelihood, SquaredError
+from fna_lightning.tasks.fields.pixels import PixelFields
+from fna_lightning.tasks.fields.recall import NoisyRecall
+from fna_lightning.tasks.fields.scattered import ScatteredFile
+from fna_lightning.tasks.fields.task import FieldRegression
+from fna_lightning.tasks.fields.terrain import Photographs, Terrain
 from fna_lightning.tasks.image.augmentation import (
     CutMix,
     MixUp,
@@ -26,23 +33,34 @@ from fna_lightning.tasks.translation.task import Translation
 from fna_lightning.training import schedules  # noqa: F401 - registers the bare names of the schedules
 
 __all__ = [
+    "CategoricalLikelihood",
     "Cifar10Data",
     "CutMix",
     "DigitsData",
+    "FieldRegression",
+    "GaussianLikelihood",
     "HubImages",
     "ImageClassification",
     "ImageFolder",
     "ImdbData",
     "MixUp",
     "Multi30kData",
+    "NoisyRecall",
     "NumberData",
     "ParallelText",
+    "Photographs",
+    "PixelFields",
     "RandAugment",
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "ReviewData",
+    "RoughField",
+    "ScatteredFile",
+    "SmoothField",
+    "SquaredError",
+    "Terrain",
     "TextClassification",
     "TextFiles",
     "Translation",

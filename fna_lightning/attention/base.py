@@ -69,6 +69,16 @@ class Attention(nn.Module, ABC):
         """Return the learned (H,) values by name, for queries with the shape of ``q``; callbacks log them."""
         return {}
 
+    def row_factors(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Tensor | None:
+        """Return (..., N, 1) factors by which the kernel's logarithms of each query are multiplied, or None.
+
+        They depend on the mask, which ``log_kernel`` does not see.
+        """
+        return None
+
+    def observe_keys(self, k: Tensor, mask: AttentionMask) -> None:
+        """Update running estimates from the keys; called before every evaluation in training mode."""
+
     def radial(self, q: Tensor) -> Radial | None:
         """Return the kernel for queries with the shape of ``q`` as a function of a distance, or None.
 
@@ -157,6 +167,9 @@ class Attention(nn.Module, ABC):
 
     def _logits(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Tensor:
         logits = self.log_kernel(q, k)
+        factors = self.row_factors(q, k, mask)
+        if factors is not None:
+            logits = logits * factors
         return logits if mask.bias is None else logits + mask.bias
 
     def masked_weights(self, q: Tensor, k: Tensor, mask: AttentionMask, log_density: Tensor | None) -> Tensor:

@@ -4,6 +4,8 @@ The model keeps its own projections. ``introspection`` hooks this module to reco
 model, as it hooks ``MultiheadAttention`` in the models of this library.
 """
 
+import itertools
+
 from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
@@ -54,11 +56,11 @@ class ExternalAttention(nn.Module):
         return compute(Call(self.attention, q, k, v, attention_mask, dropout))
 
     def learned_values(self) -> dict[str, Tensor]:
-        """Return the learned alpha and kappa of each head, by name."""
-        parameter = next(self.parameters(), None)
-        if parameter is None:
+        """Return the learned values of each head, by name."""
+        tensor = next(itertools.chain(self.parameters(), self.buffers()), None)
+        if tensor is None:
             return {}
-        return self.attention.learned_values(parameter.new_empty(1, self.num_heads, 0, self.head_dim))
+        return self.attention.learned_values(tensor.new_empty(1, self.num_heads, 0, self.head_dim))
 
     def extra_repr(self) -> str:
         return f"{self.num_heads} heads of width {self.head_dim}"

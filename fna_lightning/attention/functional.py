@@ -5,8 +5,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from fna_lightning.attention.distance_attention import IntrinsicDim
 from fna_lightning.attention.fractional import Fractional
+from fna_lightning.attention.inputs import count_heads
 from fna_lightning.attention.kernels import Call, compute
+from fna_lightning.attention.masks import AttentionMask
 from fna_lightning.attention.spherical import Spherical
 
 MANIFOLDS: dict[str, type[Fractional]] = {"euclidean": Fractional, "sphere": Spherical}
@@ -20,7 +23,7 @@ def fractional_attention(
     alpha: float = 1.2,
     kappa: float | str = "auto",
     manifold: str = "euclidean",
-    intrinsic_dim: float | None = None,
+    intrinsic_dim: IntrinsicDim = None,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
@@ -39,7 +42,7 @@ def fractional_attention(
         manifold: "euclidean" or "sphere" (q and k are normalized, distances are angles).
         intrinsic_dim: the dimension d_M in the exponent; None takes d_H, except on the sphere with one head, where it
             takes d_H - 1. One head means that axis -3 of q has size 1, or that q is (n, d_H). ``Spherical`` follows
-            the same rule.
+            the same rule. "auto" estimates it from the keys of this call, for each head.
         attn_mask: boolean, broadcastable to (..., n, m), True where attention is allowed.
         is_causal: query ``i`` may only attend to the keys ``j <= i``; combines with ``attn_mask``.
         dropout_p: probability of dropping a weight; applied whenever it is not 0, as in PyTorch's function.
@@ -55,7 +58,10 @@ def fractional_attention(
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must lie in [0, 1), got {dropout_p}")
     attention = _attention(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
-    return compute(Call(attention, q, k, v, attention.mask_for(q, k, attn_mask, is_causal=is_causal), dropout_p))
+    mask = attention.mask_for(q, k, attn_mask, is_causal=is_causal)
+    if intrinsic_dim == "auto":
+        attention = _with_estimate(attention, q, k, mask)
+    return compute(Call(attention, q, k, v, mask, dropout_p))
 
 
 def attention_weights(
@@ -65,18 +71,27 @@ def attention_weights(
     alpha: float = 1.2,
     kappa: float | str = "auto",
     manifold: str = "euclidean",
-    intrinsic_dim: float | None = None,
+    intrinsic_dim: IntrinsicDim = None,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     exclude_self: bool = False,
 ) -> Tensor:
     """Return the (..., n, m) row-stochastic matrix of ``fractional_attention``, with the same arguments."""
     attention = _attention(manifold, alpha, kappa, intrinsic_dim, exclude_self, "auto")
+    if intrinsic_dim == "auto":
+        attention = _with_estimate(attention, q, k, attention.mask_for(q, k, attn_mask, is_causal=is_causal))
     return attention.weights(q, k, attn_mask, is_causal=is_causal)
 
 
+def _with_estimate(attention: Fractional, q: Tensor, k: Tensor, mask: AttentionMask) -> Fractional:
+    """Return a copy of the attention with the intrinsic dimension of the keys of this call."""
+    attention = attention.for_heads(count_heads(q)).eval().to(q.device)
+    attention.observe_keys(k, mask)
+    return attention
+
+
 def _attention(
-    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float | None, exclude_self: bool, kernel: str
+    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: IntrinsicDim, exclude_self: bool, kernel: str
 ) -> Fractional:
     # torch.compile traces the construction and warns about an lru_cache.
     build = _build if torch.compiler.is_compiling() else _build_cached
@@ -84,7 +99,7 @@ def _attention(
 
 
 def _build(
-    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: float | None, exclude_self: bool, kernel: str
+    manifold: str, alpha: float, kappa: float | str, intrinsic_dim: IntrinsicDim, exclude_self: bool, kernel: str
 ) -> Fractional:
     """Return the module with these settings; it has no parameters."""
     if manifold not in MANIFOLDS:

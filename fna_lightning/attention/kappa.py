@@ -13,12 +13,13 @@ from torch import Tensor
 from fna_lightning.attention.distance import distance_dtype
 from fna_lightning.attention.inputs import count_heads
 
-POWER_LAW_RULES: dict[str, Callable[[int, float], float]] = {
+Rule = Callable[[int, float | Tensor], float | Tensor]
+POWER_LAW_RULES: dict[str, Rule] = {
     "text": lambda head_dim, _: math.sqrt(head_dim) / (2.0 ** (1.0 / head_dim) - 1.0),
     "vision": lambda head_dim, _: float(head_dim),
     "sphere": lambda _, intrinsic_dim: math.pi / (math.pi ** (1.0 / intrinsic_dim) - 1.0),
 }
-GAUSSIAN_RULES: dict[str, Callable[[int, float], float]] = {
+GAUSSIAN_RULES: dict[str, Rule] = {
     "text": lambda head_dim, _: math.sqrt(head_dim),
     "vision": lambda head_dim, _: math.sqrt(head_dim),
     "sphere": lambda _, __: 1.0,
@@ -47,12 +48,9 @@ def check_kappa(kappa: Kappa) -> None:
         )
 
 
-def resolve_kappa(kappa: float | str, *, alpha: float, head_dim: int, intrinsic_dim: float, auto: str) -> float:
-    """Return ``kappa`` as a number; "auto" is the rule named ``auto``."""
-    if not isinstance(kappa, str):
-        return float(kappa)
-    rules = GAUSSIAN_RULES if alpha == 2.0 else POWER_LAW_RULES
-    return rules[auto if kappa == "auto" else kappa](head_dim, intrinsic_dim)
+def resolve_kappa(rule: str, *, gaussian: bool, head_dim: int, intrinsic_dim: float | Tensor) -> float | Tensor:
+    """Return kappa by a rule; a tensor if the rule depends on an estimated intrinsic dimension."""
+    return (GAUSSIAN_RULES if gaussian else POWER_LAW_RULES)[rule](head_dim, intrinsic_dim)
 
 
 def kappa_per_head(kappa: Sequence[float], q: Tensor) -> Tensor:

@@ -52,6 +52,18 @@ class AttentionMask:
                 allowed = key != query if allowed is None else allowed & (key != query)
         return allowed
 
+    def key_counts(self, n: int, m: int, device: torch.device) -> Tensor:
+        """Return the number of keys each of ``n`` queries may attend to, broadcastable to (..., n, 1)."""
+        if self.allowed is not None:
+            matrix = self.matrix(n, m, device)
+            assert matrix is not None, "a boolean mask is a matrix"
+            return matrix.expand(*matrix.shape[:-1], m).sum(dim=-1, keepdim=True)
+        counts = torch.full((1, 1), m, device=device)
+        if self.is_causal:
+            counts = torch.arange(self.offset + 1, self.offset + n + 1, device=device).clamp(0, m)[:, None]
+        # ``check`` has made sure that every query is one of the keys.
+        return counts - 1 if self.exclude_self else counts
+
 
 def build_mask(
     mask: Tensor | None,

@@ -95,7 +95,7 @@ class MultiheadAttention(nn.Module):
         return self._split(q), self._split(k), self._split(self.value(context))
 
     def learned_values(self) -> dict[str, Tensor]:
-        """Return the learned alpha and kappa of each head, by name."""
+        """Return the learned values of each head, by name."""
         head_dim = self.value.out_features // self.num_heads
         return self.attention.learned_values(self.value.weight.new_empty(1, self.num_heads, 0, head_dim))
 

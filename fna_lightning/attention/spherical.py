@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
-from fna_lightning.attention.distance import geodesic
+from fna_lightning.attention.distance import geodesic, unit
 from fna_lightning.attention.fractional import Fractional
 from fna_lightning.attention.inputs import count_heads
+from fna_lightning.attention.masks import AttentionMask
 
 
 class Spherical(Fractional):
@@ -21,11 +22,12 @@ class Spherical(Fractional):
     auto_kappa = "sphere"
     radial_form = "sphere"
 
-    def dimension(self, q: Tensor) -> float:
-        if self.intrinsic_dim is not None:
-            return self.intrinsic_dim
+    def default_dimension(self, q: Tensor) -> float:
         # S^0 consists of two points; its dimension 0 has no kernel.
         return max(1, q.size(-1) - 1) if count_heads(q) == 1 else q.size(-1)
+
+    def observe_keys(self, k: Tensor, mask: AttentionMask) -> None:
+        super().observe_keys(unit(k), mask)
 
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
         return geodesic(q, k)

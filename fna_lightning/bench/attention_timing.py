@@ -29,8 +29,10 @@ def check(name: str, shape: Shape) -> dict[str, float]:
     """
     competitor = COMPETITORS[name]
     generator = torch.Generator().manual_seed(0)
-    sizes = (1, min(2, shape.heads), min(shape.length, CHECKED_LENGTH), shape.width)
-    q, k, v, upstream = (torch.randn(sizes, generator=generator, dtype=torch.float64) for _ in range(4))
+    q, k, v, upstream = (
+        torch.randn(1, min(2, heads), min(length, CHECKED_LENGTH), width, generator=generator, dtype=torch.float64)
+        for _, heads, length, width in (shape.sizes, shape.key_sizes, shape.key_sizes, shape.sizes)
+    )
     results = []
     for dtype in (torch.float32, torch.float64):
         # Both start from the same float32 values.
@@ -59,7 +61,10 @@ def measure(shape: Shape, names: list[str], seconds: float) -> list[MeasurementR
     """Return one row per competitor: errors, milliseconds, and ratios to the baseline."""
     errors = {name: check(name, shape) for name in names}
     generator = torch.Generator().manual_seed(1)
-    q, k, v, upstream = (torch.randn(shape.sizes, generator=generator) for _ in range(4))
+    q, k, v, upstream = (
+        torch.randn(sizes, generator=generator)
+        for sizes in (shape.sizes, shape.key_sizes, shape.key_sizes, shape.sizes)
+    )
     query, key, value = (x.clone().requires_grad_() for x in (q, k, v))
 
     def forward(competitor: Competitor) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, StudentT
 from fna_lightning.attention.kernels import KERNELS, Call
 
 ALPHA = 1.2
@@ -25,7 +25,17 @@ MAX_WEIGHTS = 2**28
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of queries, keys and values in one of the tasks."""
+    """Shape of queries, keys and values in one of the tasks.
+
+    Args:
+        name: name of the task.
+        batch: number of sequences.
+        heads: number of heads.
+        length: number of queries.
+        width: width of a head.
+        causal: whether queries attend to earlier tokens only.
+        keys: number of keys in cross-attention; None for self-attention, with as many keys as queries.
+    """
 
     name: str
     batch: int
@@ -33,14 +43,21 @@ class Shape:
     length: int
     width: int
     causal: bool = False
+    keys: int | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """The (batch, heads, length, width) of each tensor."""
+        """The (batch, heads, length, width) of the queries."""
         return self.batch, self.heads, self.length, self.width
 
+    @property
+    def key_sizes(self) -> tuple[int, int, int, int]:
+        """The (batch, heads, keys, width) of keys and values."""
+        return self.batch, self.heads, self.length if self.keys is None else self.keys, self.width
+
     def __str__(self) -> str:
-        return f"{self.name} {'x'.join(map(str, self.sizes))}{' causal' if self.causal else ''}"
+        keys = "" if self.keys is None else f", {self.keys} keys"
+        return f"{self.name} {'x'.join(map(str, self.sizes))}{' causal' if self.causal else ''}{keys}"
 
 
 SHAPES = [
@@ -49,11 +66,13 @@ SHAPES = [
     Shape("IMDb", 16, 1, 512, 64),
     Shape("ViT", 64, 6, 65, 8),
     Shape("translation", 32, 8, 30, 64, causal=True),
+    Shape("fields", 16, 4, 32, 8, keys=64),
+    Shape("fields", 16, 4, 32, 8, keys=1024),
     Shape("long", 1, 8, 1024, 32),
     Shape("long", 1, 8, 4096, 32),
     Shape("long", 1, 8, 16384, 32),
 ]
-QUICK_SHAPES = [Shape("IMDb", 2, 8, 512, 32), *SHAPES[3:6], Shape("long", 1, 8, 2048, 32)]
+QUICK_SHAPES = [Shape("IMDb", 2, 8, 512, 32), *SHAPES[3:8], Shape("long", 1, 8, 2048, 32)]
 
 
 @dataclass(frozen=True)
@@ -74,7 +93,7 @@ class Competitor:
 
     def supports(self, shape: Shape, *, quick: bool) -> bool:
         """Whether the shape is small enough for this implementation."""
-        pairs = shape.batch * shape.heads * shape.length**2
+        pairs = shape.batch * shape.heads * shape.length * shape.key_sizes[2]
         return pairs <= (MAX_WEIGHTS // 64 if quick else MAX_WEIGHTS) or not self.slow
 
 
@@ -123,6 +142,7 @@ def _competitors() -> dict[str, Competitor]:
         "FNA": partial(Fractional, ALPHA),
         "FNA alpha=2": partial(Fractional, 2.0),
         "FNA sphere": partial(Spherical, ALPHA),
+        "Cauchy": partial(StudentT, 1.0),
     }
     sample = torch.zeros(1, 1, 2, 8)
     for name, kernel in KERNELS.items():

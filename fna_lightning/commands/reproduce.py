@@ -14,6 +14,7 @@ Examples:
   fna-lightning reproduce --scale smoke
   fna-lightning reproduce fig-spectrum prop-1 generator --json report.json
   fna-lightning reproduce fig-grid controls --scale small --workers 2 --out runs/reproduction
+  fna-lightning reproduce fields --scale small --out runs/fields
   fna-lightning reproduce --scale paper --set trainer.precision=bf16-mixed --shard 1/4
   fna-lightning reproduce --scale paper --no-train
 """
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     cells = list(dict.fromkeys(cell for item_cells in needed.values() for cell in item_cells))
     try:
         without_runs = {name: item for name, item in artifacts.items() if not needed[name]}
-        failed = run_artifacts(without_runs, scale, out, runs, args.workers, console)
+        failed = run_artifacts(without_runs, scale, out, runs, args.workers, console, train=not args.no_train)
         write_report(artifacts, scale, out, runs)
         todo = [cell for cell in cells[shard - 1 :: shards] if not cell.finished(runs)]
         console.print(f"{len(cells)} runs in {runs}, {len(todo)} to do here", highlight=False)

@@ -20,7 +20,10 @@ from fna_lightning.utils.limits import limit_jsonargparse
 Instance = TypeVar("Instance")
 
 # arguments that a task takes from its data module, where it has them
-DATA_FACTS = ("vocab_size", "num_classes", "channels", "image_size", "source_vocab_size", "target_vocab_size")
+DATA_FACTS = (
+    *("vocab_size", "num_classes", "channels", "image_size", "source_vocab_size", "target_vocab_size"),
+    *("coordinate_dim", "value_dim", "eval_sets"),
+)
 
 
 @dataclass(frozen=True)

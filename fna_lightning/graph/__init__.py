@@ -11,7 +11,7 @@ from fna_lightning.graph.log_log import fit_slope, log_log_slope
 from fna_lightning.graph.measures import MEASURES, measure
 from fna_lightning.graph.paths import PathLengths, path_lengths, path_parents, shortest_path
 from fna_lightning.graph.rollout import rollout
-from fna_lightning.graph.uniformity import effective_rank, row_entropy, tv_to_uniform
+from fna_lightning.graph.uniformity import effective_neighbors, effective_rank, row_entropy, tv_to_uniform
 from fna_lightning.graph.weyl import weyl_spectrum
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "align",
     "diffusion_distance",
     "diffusion_map",
+    "effective_neighbors",
     "effective_rank",
     "fit_slope",
     "log_log_slope",

@@ -44,3 +44,19 @@ def effective_rank(weights: Tensor, lengths: Tensor | None = None) -> Tensor:
         return torch.special.entr(values / values.sum(dim=-1, keepdim=True)).sum(dim=-1).exp()
 
     return check_weights(weights, lengths).scalars(rank)
+
+
+def effective_neighbors(weights: Tensor) -> Tensor:
+    """Return the exponential of the entropy of each row: the number of keys that share the weight of a query.
+
+    1 if a query attends to one key, m if it attends to m keys equally. Keys with weight 0 (padding) do not count.
+
+    Args:
+        weights: (..., n, m) attention weights; queries and keys may be different tokens.
+
+    Returns:
+        (..., n) numbers.
+    """
+    if weights.dim() < 2:
+        raise ValueError(f"weights must be (..., n, m), got {tuple(weights.shape)}")
+    return torch.special.entr(weights.detach().double()).sum(dim=-1).exp()

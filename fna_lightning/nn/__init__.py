@@ -1,4 +1,4 @@
-"""Neural networks with any attention: encoder, decoder, sequence-to-sequence Transformer, vision Transformer."""
+"""Neural networks with any attention: encoder, decoder, seq2seq, vision Transformer, neural processes."""
 
 from fna_lightning.nn.decoder import Decoder, DecoderLayer, DecoderState
 from fna_lightning.nn.dropout import Dropout
@@ -7,6 +7,7 @@ from fna_lightning.nn.encoder import Encoder, EncoderConfig, EncoderLayer
 from fna_lightning.nn.image_tokens import ConvTokens, ImageTokens, Patches
 from fna_lightning.nn.layer import FeedForward, LayerConfig
 from fna_lightning.nn.linear_cross_entropy import linear_cross_entropy
+from fna_lightning.nn.neural_process import AttentiveProcess, NeuralProcess, TransformerProcess
 from fna_lightning.nn.pooling import Pooling
 from fna_lightning.nn.positions import GridPositions, Positions
 from fna_lightning.nn.seq2seq import DecoderConfig, Seq2Seq, Seq2SeqConfig
@@ -14,6 +15,7 @@ from fna_lightning.nn.token_table import TokenTable
 from fna_lightning.nn.vit import ViT, ViTConfig
 
 __all__ = [
+    "AttentiveProcess",
     "ConvTokens",
     "Decoder",
     "DecoderConfig",
@@ -28,12 +30,14 @@ __all__ = [
     "GridPositions",
     "ImageTokens",
     "LayerConfig",
+    "NeuralProcess",
     "Patches",
     "Pooling",
     "Positions",
     "Seq2Seq",
     "Seq2SeqConfig",
     "TokenTable",
+    "TransformerProcess",
     "ViT",
     "ViTConfig",
     "linear_cross_entropy",

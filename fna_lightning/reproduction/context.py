@@ -29,11 +29,15 @@ class Context:
         scale: size of the reproduction.
         runs: folder of all training runs.
         folder: folder of the artifact, for its figures.
+        workers: number of processes that an artifact may train in.
+        train: whether an artifact may train; otherwise it takes the finished runs only.
     """
 
     scale: Scale
     runs: Path
     folder: Path
+    workers: int = 1
+    train: bool = True
 
     def results(self, cells: Sequence[Cell], metric: str = ACCURACY, factor: float = 100.0) -> dict[int, float]:
         """Return ``factor`` times the metric of the finished cells, by seed."""

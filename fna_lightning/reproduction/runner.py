@@ -58,7 +58,7 @@ def is_done(artifact: Artifact, scale: Scale, out: Path, runs: Path) -> bool:
     return stored is not None and not stored["error"] and stored["key"] == artifact_key(artifact, scale, runs)
 
 
-def run_artifact(name: str, scale: Scale, out: Path, runs: Path) -> str:
+def run_artifact(name: str, scale: Scale, out: Path, runs: Path, workers: int = 1, train: bool = True) -> str:
     """Run an artifact and store its result; return the error, empty if there was none."""
     artifact = all_artifacts()[name]
     folder = artifact_folder(out, name)
@@ -69,7 +69,8 @@ def run_artifact(name: str, scale: Scale, out: Path, runs: Path) -> str:
     key = artifact_key(artifact, scale, runs)
     try:
         skip_reason = artifact.skip_reason(scale)
-        result = Result(not_run=skip_reason) if skip_reason else artifact.run(Context(scale, runs, folder))
+        context = Context(scale, runs, folder, workers, train)
+        result = Result(not_run=skip_reason) if skip_reason else artifact.run(context)
     except Exception as exception:
         error, details = f"{type(exception).__name__}: {exception}", traceback.format_exc()
     stored = {
@@ -85,7 +86,14 @@ def run_artifact(name: str, scale: Scale, out: Path, runs: Path) -> str:
 
 
 def run_artifacts(
-    artifacts: dict[str, Artifact], scale: Scale, out: Path, runs: Path, workers: int, console: Console
+    artifacts: dict[str, Artifact],
+    scale: Scale,
+    out: Path,
+    runs: Path,
+    workers: int,
+    console: Console,
+    *,
+    train: bool = True,
 ) -> int:
     """Run the artifacts that are not done, with a progress bar; return the number of failures."""
     todo = [name for name, artifact in artifacts.items() if not is_done(artifact, scale, out, runs)]
@@ -101,7 +109,8 @@ def run_artifacts(
 
         if workers == 1 or len(todo) < 2:
             for number, name in enumerate(todo):
-                done(number, run_artifact(name, scale, out, runs))
+                done(number, run_artifact(name, scale, out, runs, workers, train))
         else:
-            run_jobs(run_artifact, [(name, scale, out, runs) for name in todo], done, workers=workers, threads=1)
+            arguments = [(name, scale, out, runs, 1, train) for name in todo]
+            run_jobs(run_artifact, arguments, done, workers=workers, threads=1)
     return failed

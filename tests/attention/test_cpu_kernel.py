@@ -141,27 +141,38 @@ def test_a_row_without_keys_has_output_0_and_gradient_0() -> None:
 
 
 @needs_kernel
-@pytest.mark.parametrize("manifold", ["euclidean", "sphere"])
-@pytest.mark.parametrize("gaussian", [False, True], ids=["power law", "Gaussian"])
-def test_gradients_of_kappa_and_exponent_equal_the_float64_reference(gaussian, manifold) -> None:
+@pytest.mark.parametrize(
+    ("profile", "manifold"),
+    [
+        ("power", "euclidean"),
+        ("power", "sphere"),
+        ("gaussian", "euclidean"),
+        ("gaussian", "sphere"),
+        ("student", "euclidean"),
+    ],
+)
+def test_gradients_of_kappa_and_exponent_equal_the_float64_reference(profile, manifold) -> None:
     n, d, sphere = 130, 32, manifold == "sphere"
     q, k, v = random_qkv(n, n, d, 16)
     kappa, exponent = torch.tensor([3.0, 20.0, 200.0]), torch.tensor([33.2, 10.0, 33.8])
-    if gaussian:
+    if profile != "power":
         kappa = torch.tensor([4.0, 6.0, 9.0]) / (6.0 if sphere else 1.0)
     upstream = torch.randn(v.shape, generator=torch.Generator().manual_seed(5))
 
     def reference(kappa: Tensor, exponent: Tensor) -> Tensor:
         attention = Spherical(1.2) if sphere else Fractional(1.2)
         scaled = attention.distance(q.double(), k.double()) / kappa[:, None, None]
-        logits = -scaled.square() if gaussian else -exponent[:, None, None] * scaled.log1p()
+        if profile == "gaussian":
+            logits = -scaled.square()
+        else:
+            logits = -exponent[:, None, None] * (scaled if profile == "power" else scaled.square()).log1p()
         return logits.softmax(dim=-1) @ v.double()
 
     exact = [x.double().requires_grad_() for x in (kappa, exponent)]
     assert torch.autograd.gradcheck(lambda *x: reference(*x)[0, :, 0, :2], exact)
     want = torch.autograd.grad(reference(*exact), exact, upstream.double(), allow_unused=True)
     leaves = [x.requires_grad_() for x in (kappa, exponent)]
-    form = Radial(gaussian, sphere, *leaves)
+    form = Radial(profile, sphere, *leaves)
 
     class Learned(Fractional):
         def radial(self, q: Tensor) -> Radial:

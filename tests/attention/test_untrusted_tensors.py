@@ -133,7 +133,7 @@ def test_learned_parameters_must_be_on_the_same_device() -> None:
     attention, q = Fractional(1.2, learn=("alpha", "kappa")).to("meta"), tokens(2, 3, 4, 8)
     for kernel in NAMES:
         attention.kernel = kernel
-        with pytest.raises(ValueError, match="learned alpha or kappa is on meta and q is on cpu"):
+        with pytest.raises(ValueError, match="learned values of the attention are on meta and q is on cpu"):
             attention(q, q, q)
 
 
@@ -216,7 +216,7 @@ def operator(**changes: Any) -> Callable[[], Any]:
     q = tokens(2, 3, 40, 8)
     arguments = {"q": q, "k": q, "v": q, "mask": None, "kappa": torch.ones(3), "exponent": torch.ones(3), "seed": None}
     arguments |= {
-        "gaussian": False,
+        "profile": 0,
         "sphere": False,
         "causal": False,
         "exclude_self": False,
@@ -243,6 +243,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "wide mask": {"mask": torch.ones(40, 41, dtype=torch.bool)},
     "mask with five axes": {"mask": torch.ones(2, 2, 3, 40, 40, dtype=torch.bool)},
     "float mask": {"mask": torch.ones(40, 40)},
+    "unknown profile": {"profile": 3},
+    "Student on the sphere": {"profile": 2, "sphere": True},
     "offset": {"offset": 2**62 + 1},
     "dropout 1": {"dropout": 1.0},
     "dropout nan": {"dropout": math.nan},
@@ -271,7 +273,7 @@ def test_the_operator_refuses_tensors_on_another_device(name) -> None:
 @needs_kernel
 def test_the_derivative_checks_its_arguments() -> None:
     q, stats, ones = tokens(2, 3, 40, 8), torch.ones(2, 3, 40, 2), torch.ones(3)
-    settings = (False, False, False, False, 0, 0.0, False)
+    settings = (0, False, False, False, 0, 0.0, False, False)
 
     def backward(grad: Tensor, out: Tensor, stats: Tensor) -> Any:
         return torch.ops.fna_lightning.radial_attention_backward(

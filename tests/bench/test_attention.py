@@ -64,12 +64,13 @@ def test_shapes_of_the_tasks_are_measured() -> None:
     sizes = {(*shape.sizes, shape.causal) for shape in SHAPES}
     assert (16, 8, 512, 32, False) in sizes
     assert (32, 8, 30, 64, True) in sizes
+    assert {shape.key_sizes for shape in SHAPES} >= {(16, 4, 64, 8), (16, 4, 1024, 8)}
     assert {length for _, _, length, _, _ in sizes} >= {1024, 4096, 16384}
 
 
 @pytest.mark.parametrize("name", COMPETITORS)
 def test_every_competitor_is_correct(name) -> None:
-    for shape in (SMALL[0], SMALL[2]):
+    for shape in (SMALL[0], SMALL[2], Shape("fields", 1, 2, 8, 8, keys=40)):
         errors = check(name, shape)
         assert set(errors) == {"output", "gradient"}
         assert max(errors.values()) < 1e-2

@@ -114,8 +114,10 @@ def model_configs() -> list[dict[str, Any]]:
     attention = {"class_path": "DotProduct"}
     facts = {"vocab_size": 9, "num_classes": 2, "channels": 1, "image_size": 8}
     facts |= {"source_vocab_size": 9, "target_vocab_size": 9}
+    facts |= {"coordinate_dim": 2, "value_dim": 1, "eval_sets": ["n16"]}
     tasks = [cls for cls in own_classes(model_classes()) if issubclass(cls, Task)]
     assert {cls.__name__ for cls in tasks} == {
+        "FieldRegression",
         "FindRepeat",
         "ImageClassification",
         "TextClassification",
@@ -186,7 +188,7 @@ def attack_everywhere(spec: dict[str, Any], cls: type, code: Canary, build: Any)
     return count
 
 
-@pytest.mark.parametrize("task", range(4))
+@pytest.mark.parametrize("task", range(5))
 def test_attacks_on_every_parameter_of_every_task(task: int, code: Canary) -> None:
     model_config = model_configs()[task]
     cls = model_classes().find(model_config["class_path"])

@@ -1,12 +1,13 @@
 """The attentions, kernels and tolerances of the tests."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, StudentT, Uniform
 from fna_lightning.attention.kernels import KERNELS, Call
 
 # attentions that are a function of a distance, by name
@@ -16,10 +17,13 @@ RADIAL_ATTENTIONS: dict[str, Callable[..., Attention]] = {
     "Gaussian": lambda **options: Fractional(2.0, **options),
     "sphere": lambda **options: Spherical(1.2, **options),
     "Gaussian on the sphere": lambda **options: Spherical(2.0, **options),
+    "Cauchy": lambda **options: StudentT(1.0, 20.0, **options),
+    "Student": lambda **options: StudentT(4.0, 10.0, **options),
 }
 NAMED_ATTENTIONS: dict[str, Callable[..., Attention]] = {
     **RADIAL_ATTENTIONS,
     "dot product": lambda **options: DotProduct(**options),
+    "cosine": lambda **options: DotProduct(2.0, qk_norm=True, ssmax=True, **options),
     "uniform": lambda **options: Uniform(**options),
 }
 
@@ -41,6 +45,10 @@ ATTENTIONS: list[Attention] = [
     Spherical(1.2),
     Spherical(2.0),
     DotProduct(),
+    DotProduct(scale=0.2, ssmax=True),
+    DotProduct(qk_norm=True),
+    StudentT(1.0),
+    StudentT(3.0, kappa=0.7, intrinsic_dim=2.0),
     Uniform(),
 ]
 
@@ -64,10 +72,8 @@ def qkv(
 
 def with_kernel(attention: Attention, kernel: str) -> Attention:
     """Return the same attention with another kernel."""
-    names = ("dropout", "exclude_self", "density_power")
+    names = set(signature(type(attention)).parameters) - {"kernel", "learn"}
     settings: dict[str, Any] = {name: getattr(attention, name) for name in names}
-    if isinstance(attention, Fractional):
-        settings |= {name: getattr(attention, name) for name in ("alpha", "kappa", "intrinsic_dim")}
     return type(attention)(**settings, kernel=kernel)
 
 

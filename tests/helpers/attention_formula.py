@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, StudentT
 
 
 def formula_kappa(attention: Fractional, d: int, d_m: float) -> float:
@@ -24,12 +24,22 @@ def formula_kappa(attention: Fractional, d: int, d_m: float) -> float:
     }[rule]
 
 
-def formula_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int) -> Tensor:
-    """Return C_ij for float64 queries (n, d) and keys (m, d) of one head out of ``heads``."""
+def formula_kernel(attention: Attention, q: Tensor, k: Tensor, heads: int, counts: Tensor) -> Tensor:
+    """Return C_ij for float64 queries (n, d) and keys (m, d) of one head; ``counts`` are the allowed keys per query."""
     d = q.size(-1)
     if isinstance(attention, DotProduct):
-        scores = torch.stack([torch.stack([(a * b).sum() / math.sqrt(d) for b in k]) for a in q])
+        scale = attention.scale or (10.0 if attention.qk_norm else 1 / math.sqrt(d))
+        scores = scale * torch.stack([torch.stack([(a * b).sum() for b in k]) for a in q])
+        if attention.qk_norm:
+            scores = scores / q.norm(dim=-1)[:, None] / k.norm(dim=-1)
+        if attention.ssmax:
+            scores = scores * counts.clamp(min=1).log()[:, None]
         return (scores - scores.max()).exp()
+    if isinstance(attention, StudentT):
+        kappa = attention.kappa if isinstance(attention.kappa, float) else math.sqrt(d)
+        squared = torch.stack([(a - k).square().sum(dim=-1) for a in q])
+        power = (attention.nu + (attention.intrinsic_dim or d)) / 2
+        return (1 + squared / (attention.nu * kappa**2)) ** -power
     if not isinstance(attention, Fractional):
         return torch.ones(len(q), len(k), dtype=torch.float64)
     spherical = isinstance(attention, Spherical)
@@ -56,7 +66,7 @@ def formula_output(attention: Attention, q: Tensor, k: Tensor, v: Tensor, allowe
     for b in range(q.size(0)):
         for h in range(q.size(1)):
             mask = allowed[b, h].double()
-            kernel = formula_kernel(attention, q[b, h].double(), k[b, h].double(), q.size(1)) * mask
+            kernel = formula_kernel(attention, q[b, h].double(), k[b, h].double(), q.size(1), mask.sum(-1)) * mask
             if attention.density_power:
                 density = kernel.sum(-1)
                 density = torch.where(density > 0, density, 1.0)  # a query without keys has no density

@@ -28,6 +28,10 @@ TASKS = {
         *("--config", "digits_fna.yaml", "--data.batch_size=130", "--model.vit.encoder.dropout=0.1"),
         *("--model.vit.encoder.dim=16", "--model.vit.encoder.ffn_dim=16", "--model.vit.encoder.depth=1"),
     ],
+    "fields": [
+        *("--config", "pixels_fna.yaml", "--data.episodes.train_size=160", "--data.episodes.val_size=10"),
+        *("--data.episodes.context=[16, 64]", "--data.episodes.eval_context=[16, 64]"),
+    ],
     "translation": [
         *("--config", "numbers_fna.yaml", "--data.train_size=110", "--data.eval_size=30", "--data.batch_tokens=100"),
         *("--model.network.encoder.dim=16", "--model.network.encoder.ffn_dim=16", "--model.network.encoder.depth=1"),

@@ -1,6 +1,7 @@
 """Small files in the layout of the real data sets, enough to train every shipped configuration for one step."""
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -30,8 +31,9 @@ def shipped_data(folder: Path) -> Path:
 
 
 def own_data(folder: Path) -> None:
-    """Write files such as a user has: mine.csv, english.txt and german.txt."""
+    """Write files such as a user has: mine.csv, survey.csv, english.txt and german.txt."""
     (folder / "mine.csv").write_text(topics_csv(60), encoding="utf-8")
+    (folder / "survey.csv").write_text(survey_csv(300), encoding="utf-8")
     for side, name in enumerate(("english.txt", "german.txt")):
         (folder / name).write_text("".join(f"{pair[side]}\n" for pair in SENTENCES), encoding="utf-8")
 
@@ -45,4 +47,14 @@ def topics_csv(rows: int) -> str:
         words = rng.choices(OTHER_WORDS, k=rng.randint(4, 20)) + rng.sample(TOPIC_WORDS[topic], 2)
         rng.shuffle(words)
         lines.append(f'{number},"{" ".join(words)}, I think.",{topic}')
+    return "\n".join(lines) + "\n"
+
+
+def survey_csv(rows: int) -> str:
+    """Return a table with the columns lon, lat and height: a smooth hill at random positions."""
+    rng = random.Random(0)
+    lines = ["lon,lat,height"]
+    for _ in range(rows):
+        lon, lat = rng.uniform(5.0, 9.0), rng.uniform(45.0, 48.0)
+        lines.append(f"{lon:.4f},{lat:.4f},{math.sin(lon) + math.cos(2.0 * lat):.4f}")
     return "\n".join(lines) + "\n"

@@ -70,6 +70,8 @@ def compute(call: Call) -> Tensor:
     if call.q.dtype is not call.k.dtype:
         q, k = same_dtype(call.q, call.k)
         call = replace(call, q=q, k=k)
+    if call.attention.training:
+        call.attention.observe_keys(call.k, call.mask)
     kernel = choose(call)
     # The repr of an attention takes longer than a small call, so it is computed only when the kernel changes.
     if not torch.compiler.is_compiling() and _last.get(call.attention) != kernel.name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
@@ -12,21 +12,22 @@ if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
     from fna_lightning.attention.masks import AttentionMask
 
+Profile = Literal["power", "gaussian", "student"]
+
 
 @dataclass(frozen=True)
 class Radial:
     """An attention that is a function of a distance r, as the parameters a fused kernel needs.
 
-    log C = -exponent * log(1 + r / kappa), or -(r / kappa)^2 if ``gaussian``.
-
     Args:
-        gaussian: whether the function is the Gaussian rather than the power law.
+        profile: the function log C of r: "power" is -exponent * log(1 + r / kappa), "gaussian" is -(r / kappa)^2, and
+            "student" is -exponent * log(1 + (r / kappa)^2).
         sphere: whether r is the angle between q and k rather than |q - k|.
         kappa: the distance scale: a number, or a tensor with one value per head, which may require gradients.
-        exponent: d_M + alpha, in the same form as ``kappa``; the Gaussian ignores it.
+        exponent: the exponent, in the same form as ``kappa``; the Gaussian ignores it.
     """
 
-    gaussian: bool
+    profile: Profile
     sphere: bool
     kappa: float | Tensor
     exponent: float | Tensor
@@ -42,8 +43,11 @@ class Call:
     v: Tensor
     mask: AttentionMask
     dropout: float
-    # A list as cache: functools.cached_property takes a lock in Python 3.11, which torch.compile cannot trace.
+    # Lists as caches: functools.cached_property takes a lock in Python 3.11, which torch.compile cannot trace.
     _radial: list[Radial | None] = field(default_factory=list, init=False, repr=False, compare=False)
+    _dot_product: list[tuple[Tensor, Tensor, float] | None] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @property
     def radial(self) -> Radial | None:
@@ -51,6 +55,13 @@ class Call:
         if not self._radial:
             self._radial.append(self.attention.radial(self.q))
         return self._radial[0]
+
+    @property
+    def dot_product(self) -> tuple[Tensor, Tensor, float] | None:
+        """The attention as queries, keys and scale of a dot product, or None; evaluated once per call."""
+        if not self._dot_product:
+            self._dot_product.append(self.attention.as_dot_product(self.q, self.k))
+        return self._dot_product[0]
 
 
 class Kernel(ABC):

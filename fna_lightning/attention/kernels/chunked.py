@@ -36,7 +36,9 @@ class Chunked(Kernel):
     portable = False
 
     def run(self, call: Call) -> Tensor:
-        parameters = dict(call.attention.named_parameters())
+        parameters: dict[str, Tensor] = dict(call.attention.named_parameters())
+        # A running estimate may change before the backward pass computes the blocks again.
+        parameters |= {name: buffer.clone() for name, buffer in call.attention.named_buffers()}
         log_density = None
         if call.attention.density_power:
             log_density = _blocks(_row_log_sums, call, None, None, parameters).mT

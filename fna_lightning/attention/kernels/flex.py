@@ -54,6 +54,8 @@ class Flex(Kernel):
         radial = call.radial
         if radial is None:
             return f"{call.attention} is not a function of a distance"
+        if radial.profile == "student" and radial.sphere:
+            return "it computes the profile of Student's t on R^d only"
         if any(isinstance(x, Tensor) and x.requires_grad for x in (radial.kappa, radial.exponent)):
             return "it has no gradient for kappa or alpha"
         return None
@@ -107,12 +109,16 @@ def _score_mod(radial: Radial, q_norm: Tensor, k_norm: Tensor) -> Callable[..., 
         # Distances that are only rounding error count as 0, with gradient 0, as between a token and itself.
         near = squared <= ROUNDING * (q_norm[batch, head, i] + k_norm[batch, head, j])
         kappa = of_head(radial.kappa, head)
-        if radial.gaussian and not radial.sphere:
+        if radial.profile == "gaussian" and not radial.sphere:
             return -torch.where(near, 0.0, squared) / kappa**2
+        if radial.profile == "student":
+            return -of_head(radial.exponent, head) * torch.log1p(torch.where(near, 0.0, squared) / kappa**2)
         chord = torch.where(near, 1.0, squared).sqrt()
         distance = 2.0 * torch.asin((0.5 * chord).clamp(max=1.0 - 1e-7)) if radial.sphere else chord
         scaled = torch.where(near, 0.0, distance) / kappa
-        return -scaled * scaled if radial.gaussian else -of_head(radial.exponent, head) * torch.log1p(scaled)
+        if radial.profile == "gaussian":
+            return -scaled * scaled
+        return -of_head(radial.exponent, head) * torch.log1p(scaled)
 
     return score_mod
 

@@ -25,15 +25,17 @@ class Sdpa(Kernel):
             return "it does not support density_power"
         if call.mask.bias is not None:
             return "it does not support a bias"
-        # Empty views: whether the form exists does not depend on the values.
-        if call.attention.as_dot_product(call.q[..., :0, :], call.k[..., :0, :]) is None:
+        if call.dot_product is None:
             return f"{call.attention} cannot be written as a dot product (Fractional can only with alpha = 2 on R^d)"
         return None
 
     def run(self, call: Call) -> Tensor:
-        form = call.attention.as_dot_product(call.q, call.k)
+        form = call.dot_product
         assert form is not None, "refusal() comes first"
         q, k, scale = form
+        factors = call.attention.row_factors(call.q, call.k, call.mask)
+        if factors is not None:
+            q = (q * factors).to(q.dtype)
         mask, matrix = call.mask, None
         causal = mask.is_causal and mask.allowed is None and not mask.exclude_self and mask.offset == 0
         if not causal:

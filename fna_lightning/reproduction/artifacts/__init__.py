@@ -25,6 +25,7 @@ MODULES = (
     "controls",
     "attribution",
     "scoreboard",
+    "fields",
 )
 
 

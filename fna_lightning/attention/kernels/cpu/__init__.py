@@ -43,7 +43,9 @@ class Cpu(Kernel):
         radial = call.radial
         if radial is None:
             return f"{call.attention} is not a function of a distance"
-        least = MIN_GAUSSIAN_ANGLE if radial.gaussian and radial.sphere else MIN_KAPPA
+        if radial.profile == "student" and radial.sphere:
+            return "it computes the profile of Student's t on R^d only"
+        least = MIN_GAUSSIAN_ANGLE if radial.profile == "gaussian" and radial.sphere else MIN_KAPPA
         if isinstance(radial.kappa, float) and radial.kappa < least:
             return f"kappa must be at least {least} for distances in float32, got {radial.kappa}"
         return None
@@ -76,7 +78,7 @@ class Cpu(Kernel):
             _per_head(radial.kappa, heads),
             _per_head(radial.exponent, heads),
             seed,
-            radial.gaussian,
+            library.PROFILES[radial.profile],
             radial.sphere,
             mask.is_causal,
             mask.exclude_self,

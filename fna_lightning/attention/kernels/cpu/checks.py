@@ -6,6 +6,9 @@ The operator can be called directly and from a compiled graph, so it does not re
 import torch
 from torch import Tensor
 
+from fna_lightning.attention.kernels.cpu.library import PROFILES
+
+STUDENT = PROFILES["student"]
 # Limits of the C code: tokens, numbers in the keys and values of a head, and position of the first query. Below them
 # every size it computes fits in 64 bits. (A key expanded to a billion tokens takes no memory, but its packed copy
 # would.)
@@ -57,7 +60,9 @@ def check_results(grad: Tensor, q: Tensor, v: Tensor, out: Tensor, stats: Tensor
         raise _mismatch(q, grad, out, stats)
 
 
-def check_numbers(q: Tensor, n: int, m: int, width: int, offset: int, dropout: float) -> None:
+def check_numbers(
+    q: Tensor, n: int, m: int, width: int, profile: int, sphere: bool, offset: int, dropout: float
+) -> None:
     """Raise unless the tensors are in CPU memory and all sizes and settings are within the limits of the C code."""
     if not q.is_cpu:
         raise ValueError(f"this operator reads CPU memory, the tensors are on {q.device}")
@@ -65,6 +70,11 @@ def check_numbers(q: Tensor, n: int, m: int, width: int, offset: int, dropout: f
         raise ValueError(
             f"{n} queries and {m} keys with {width} numbers per key and value are too many for the C kernel, which "
             f"takes fewer than {MAX_TOKENS} tokens and {MAX_HEAD_NUMBERS} numbers per head; use kernel='chunked'"
+        )
+    if not 0 <= profile <= STUDENT or (sphere and profile == STUDENT):
+        raise ValueError(
+            f"profile must be 0 (power law), 1 (Gaussian) or, on R^d only, {STUDENT} (Student), got {profile} with "
+            f"sphere={sphere}"
         )
     if not (-MAX_OFFSET <= offset <= MAX_OFFSET and 0.0 <= dropout < 1.0):
         raise ValueError(f"offset must lie in [-2**62, 2**62] and dropout in [0, 1), got {offset} and {dropout}")

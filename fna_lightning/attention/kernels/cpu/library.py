@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
-ABI = 2
+ABI = 3
+# The profiles of csrc/fna.h in their order.
+PROFILES = {"power": 0, "gaussian": 1, "student": 2}
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
@@ -39,7 +41,7 @@ class Args(Structure):
         ("offset", c_int64),
         ("seed", c_uint64),
         ("dropout", c_float),
-        *((name, c_int32) for name in ("gaussian", "sphere", "causal", "exclude_self", "threads")),
+        *((name, c_int32) for name in ("profile", "sphere", "causal", "exclude_self", "threads")),
     )
 
 

@@ -8,6 +8,7 @@ overhead of 0.4 ms per forward and backward call, the same ``autograd.Function``
 takes little more than that.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,14 +25,15 @@ NO_SECOND_DERIVATIVE = (
 # Other subclasses of Tensor may have no memory (fake tensors) and need the dispatcher.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
 LIBRARY = torch.library.Library("fna_lightning", "DEF")
-SETTINGS = "bool gaussian, bool sphere, bool causal, bool exclude_self, int offset, float dropout"
+SETTINGS = "int profile, bool sphere, bool causal, bool exclude_self, int offset, float dropout"
 LIBRARY.define(
     "radial_attention(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor kappa, Tensor exponent, Tensor? seed, "
     f"{SETTINGS}) -> (Tensor, Tensor)"
 )
 LIBRARY.define(
     "radial_attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor kappa, Tensor exponent, "
-    f"Tensor? seed, Tensor out, Tensor stats, {SETTINGS}, bool learned) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor? seed, Tensor out, Tensor stats, {SETTINGS}, bool learn_kappa, bool learn_exponent) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -69,7 +71,7 @@ def _set_options(
     args: c.Args,
     mask: Tensor | None,
     seed: Tensor | None,
-    gaussian: bool,
+    profile: int,
     sphere: bool,
     causal: bool,
     exclude_self: bool,
@@ -78,7 +80,7 @@ def _set_options(
 ) -> None:
     if mask is not None:
         args.mask = c.mask_view(mask, (args.batches, args.heads, args.n, args.m))
-    args.gaussian, args.sphere, args.causal, args.exclude_self = gaussian, sphere, causal, exclude_self
+    args.profile, args.sphere, args.causal, args.exclude_self = profile, sphere, causal, exclude_self
     args.offset, args.dropout = offset, dropout
     if seed is not None:
         args.seed = seed.item()
@@ -95,7 +97,7 @@ def _forward(
     *settings: Any,
 ) -> tuple[Tensor, Tensor]:
     n, m, width = check_tensors(q, k, v, mask, kappa, exponent)
-    check_numbers(q, n, m, width, settings[4], settings[5])
+    check_numbers(q, n, m, width, *settings[:2], *settings[4:6])
     out, stats = _empty_out(q, k, v)
     if not (q.numel() and k.size(-2) and v.numel()):
         check_width(q)
@@ -121,10 +123,10 @@ def _backward(
     stats: Tensor,
     *settings: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    *options, learned = settings
+    *options, learn_kappa, learn_exponent = settings
     n, m, width = check_tensors(q, k, v, mask, kappa, exponent)
     check_results(grad, q, v, out, stats)
-    check_numbers(q, n, m, width, settings[4], settings[5])
+    check_numbers(q, n, m, width, *settings[:2], *settings[4:6])
     grads = _empty_grads(q, k, v, kappa)
     if not (q.numel() and k.size(-2) and v.numel()):
         check_width(q)
@@ -136,12 +138,15 @@ def _backward(
     args = _args(q, k, v, out, stats, kappa, exponent)
     _set_options(args, mask, seed, *options)
     args.grad_out, args.grad_q, args.grad_k, args.grad_v = (c.tensor_view(x) for x in (grad, *grads[:3]))
-    if learned:
-        by_kappa, args.grad_kappa = c.float64_zeros((args.batches, args.heads))
-        by_exponent, args.grad_exponent = c.float64_zeros((args.batches, args.heads))
+    by_head = (args.batches, args.heads)
+    if learn_kappa:
+        by_kappa, args.grad_kappa = c.float64_zeros(by_head)
+    if learn_exponent:
+        by_exponent, args.grad_exponent = c.float64_zeros(by_head)
     c.run("fna_backward", args)
-    if learned:
+    if learn_kappa:
         grads[3].copy_(by_kappa.sum(dim=0))
+    if learn_exponent:
         grads[4].copy_(by_exponent.sum(dim=0))
     return grads
 
@@ -165,9 +170,13 @@ class RadialAttention(torch.autograd.Function):
         return _derivative(_backward, ctx, grad)
 
 
+# PyTorch asks for the signature of `forward` at every call, and computing it takes as long as a small kernel.
+RadialAttention.forward.__signature__ = inspect.signature(RadialAttention.forward)  # type: ignore[attr-defined]
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, mask, kappa, exponent, seed, *ctx.settings = inputs
-    ctx.learned = kappa.requires_grad or exponent.requires_grad
+    ctx.learned = (kappa.requires_grad, exponent.requires_grad)
     ctx.save_for_backward(q, k, v, mask, kappa, exponent, seed, *output)
     ctx.set_materialize_grads(False)
 
@@ -178,8 +187,8 @@ def _derivative(
     if grad is None:
         return (None,) * 13
     q, k, v, mask, kappa, exponent, seed, out, stats = ctx.saved_tensors
-    grads = backward(grad, q, k, v, mask, kappa, exponent, seed, out, stats, *ctx.settings, ctx.learned)
-    learned = grads[3:] if ctx.learned else (None, None)
+    grads = backward(grad, q, k, v, mask, kappa, exponent, seed, out, stats, *ctx.settings, *ctx.learned)
+    learned = (grad if needed else None for grad, needed in zip(grads[3:], ctx.learned, strict=True))
     return *grads[:3], None, *learned, None, *(None,) * 6
 
 

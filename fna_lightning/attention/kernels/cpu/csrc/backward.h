@@ -24,13 +24,13 @@ typedef struct {
 
 /* Computes G of one row from its squared distances s, weights p and dP, and stores it in place of dP. */
 INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t j0, int64_t cols,
-                          const float *factors, int close, const int gaussian, const int sphere) {
+                          const float *factors, int close, const int profile, const int sphere) {
     const law rule = it->law;
     float *s = w->s + i * BK, *p = w->p + i * BK, *g = w->g + i * BK, *columns = w->column_sums + j0;
     vf inverse = all(w->inverse[i]), delta = all(w->delta[i]), row_sum = all(0.0f);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(s + j), slope = all(1.0f), z = squared, weight = load(p + j) * inverse, pull = load(g + j);
-        if (!gaussian || sphere) z = distance(squared, rule, sphere, &slope);
+        if (profile != FNA_GAUSSIAN || sphere) z = log_argument(squared, rule, profile, sphere, &slope);
         if (factors) {
             vf factor = load(factors + j);
             store(p + j, weight * factor);
@@ -40,12 +40,14 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
         }
         vf grad = weight * (pull - delta);
         if (a->grad_kappa || a->grad_exponent) store(w->grads + j, grad);
-        if (!gaussian)
+        if (profile == FNA_POWER)
             grad *= -rule.exponent * reciprocal((z + 1.0f) * slope);
+        else if (profile == FNA_STUDENT)
+            grad *= -2.0f * rule.exponent * reciprocal(z + 1.0f);
         else
             grad *= sphere ? -2.0f * z * reciprocal(slope) : all(-2.0f);
         /* the gradient at distance 0 is 0 */
-        if (!gaussian || sphere) grad = keep((vi)(slope > rule.zero), grad);
+        if (profile == FNA_POWER || sphere) grad = keep((vi)(slope > rule.zero), grad);
         if (close) {
             vi very = (vi)(squared < VERY_CLOSE * (load(it->norms + j0 + j) + w->norms[i]));
             store(w->exact + j, keep(very, grad));
@@ -63,12 +65,14 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
     /* The gradients of a row sum to 0, so any constant may be subtracted: the value at the reference keeps the terms small. */
     float reference = w->reference[i];
-    float constant = a->gaussian ? reference_squared_distance(reference, it->law, a->sphere)
-                                 : 1.0f - exp2f(reference / it->law.exponent);
+    const int gaussian = a->profile == FNA_GAUSSIAN;
+    float constant = gaussian ? reference_squared_distance(reference, it->law, a->sphere)
+                              : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
-        z[0] = distance(squared, it->law, a->sphere, &slope);
-        by_kappa += grad * ((a->gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - constant);
+        z[0] = log_argument(squared, it->law, a->profile, a->sphere, &slope);
+        by_kappa += grad * ((gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - constant);
+        if (!a->grad_exponent) continue;
         scaled_log2_1p(z, NULL, -it->law.exponent, all(-reference), 1);
         by_exponent += grad * z[0];
     }
@@ -94,19 +98,19 @@ static void pull_exactly(const fna_args *a, const head *it, backward_space *w, i
 }
 
 INLINE void backward_block(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count, int64_t j0,
-                           int64_t cols, int coverage, const int gaussian, const int sphere) {
+                           int64_t cols, int coverage, const int profile, const int sphere) {
     for (int64_t i = 0; i < count; i++) {
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
         int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
         int row_coverage = w->mask.per_row ? fill_mask(a, it, i0 + i, j0, cols, w->mask.lanes) : coverage;
         if (!it->all_finite && w->mask.per_row) mask_not_finite(it, j0, cols, w->mask.lanes, &row_coverage);
-        weigh(w->s + i * BK, NULL, w->p + i * BK, cols, row_coverage == EVERY ? NULL : w->mask.lanes, it->law, gaussian,
+        weigh(w->s + i * BK, NULL, w->p + i * BK, cols, row_coverage == EVERY ? NULL : w->mask.lanes, it->law, profile,
               sphere, w->reference[i]);
         if (a->dropout > 0.0f) {
             drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
             factors = w->factors;
         }
-        differentiate(a, it, w, i, j0, cols, factors, close, gaussian, sphere);
+        differentiate(a, it, w, i, j0, cols, factors, close, profile, sphere);
         if (a->grad_kappa || a->grad_exponent) learn(a, it, w, i, cols);
         if (close) pull_exactly(a, it, w, i, q, j0, cols);
     }
@@ -114,10 +118,11 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
 
 static void backward_block_any(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count,
                                int64_t j0, int64_t cols, int coverage) {
-    if (a->gaussian && a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, 1, 1);
-    else if (a->gaussian) backward_block(a, it, w, i0, count, j0, cols, coverage, 1, 0);
-    else if (a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, 0, 1);
-    else backward_block(a, it, w, i0, count, j0, cols, coverage, 0, 0);
+    if (a->profile == FNA_GAUSSIAN && a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 1);
+    else if (a->profile == FNA_GAUSSIAN) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 0);
+    else if (a->profile == FNA_STUDENT) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_STUDENT, 0);
+    else if (a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 1);
+    else backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 0);
 }
 
 INLINE float dot(const float *x, const float *y, int64_t d) {
@@ -232,8 +237,9 @@ static void backward_thread(void *pointer) {
                         at_head(a->grad_v, a, index), a->grad_v.row);
         }
         float m = it.law.exponent, kappa = it.law.kappa;
-        work->sums[2 * task] = a->gaussian ? 0.0 : w.exponent * LN_2 / m;
-        work->sums[2 * task + 1] = w.kappa * (a->gaussian ? 2.0 : m) / kappa;
+        float factor = a->profile == FNA_GAUSSIAN ? 2.0f : a->profile == FNA_STUDENT ? 2.0f * m : m;
+        work->sums[2 * task] = a->profile == FNA_GAUSSIAN ? 0.0 : w.exponent * LN_2 / m;
+        work->sums[2 * task + 1] = w.kappa * factor / kappa;
     }
     release(&space);
 }

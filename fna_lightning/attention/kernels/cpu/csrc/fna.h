@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
-#define FNA_ABI 2
+#define FNA_ABI 3
+
+/* The kernel as a function of the distance, see radial.h; Student is for R^d only. */
+enum { FNA_POWER, FNA_GAUSSIAN, FNA_STUDENT };
 
 /* A (batch, head, row, column) tensor with its strides; the last axis is contiguous. */
 typedef struct {
@@ -29,7 +32,7 @@ typedef struct {
     int64_t offset;        /* position of the first query among the keys */
     uint64_t seed;
     float dropout;
-    int32_t gaussian, sphere, causal, exclude_self, threads;
+    int32_t profile, sphere, causal, exclude_self, threads;
 } fna_args;
 
 typedef struct {

@@ -55,26 +55,26 @@ INLINE float nearest(const float *s, int64_t cols, const int32_t *lanes, const i
 }
 
 /* Moves the reference of each row that has a much closer key than before, at the squared distance `least`. */
-INLINE void refer(const head *it, forward_space *w, int64_t count, const int gaussian, const int sphere) {
+INLINE void refer(const head *it, forward_space *w, int64_t count, const int profile, const int sphere) {
     for (int64_t i = 0; i < count; i += VL) {
         vf least = load(w->least + i);
         if (!any_less(least, all(NO_KEY))) continue;
-        vf moved = reference_at(least, it->law, gaussian, sphere);
+        vf moved = reference_at(least, it->law, profile, sphere);
         for (int64_t l = 0; l < at_most(VL, count - i); l++) {
             row_state *row = w->rows + i + l;
             if (!(least[l] < NO_KEY)) continue;
             if (row->started)
                 rescale(w->out + (i + l) * it->dvp, it->dvp, w->sums + (i + l) * VL,
-                        moved_factor(row->reference, moved[l], it->law, gaussian, sphere));
+                        moved_factor(row->reference, moved[l], it->law, profile, sphere));
             row->reference = moved[l];
             row->started = 1;
-            row->bound = gaussian ? least[l] - w->slack : least[l] * w->slack;
+            row->bound = profile == FNA_GAUSSIAN ? least[l] - w->slack : least[l] * w->slack;
         }
     }
 }
 
 INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
-                          int64_t cols, int coverage, const int gaussian, const int sphere, const int fine) {
+                          int64_t cols, int coverage, const int profile, const int sphere, const int fine) {
     const int per_row = w->mask.per_row;
     for (int64_t i = 0; i < count; i++) {
         int32_t *lanes = w->mask.lanes + (per_row ? i * BK : 0);
@@ -91,7 +91,7 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
             finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 0);
         w->least[i] = nearest(w->s + i * BK, cols, w->coverage[i] == EVERY ? NULL : lanes, sphere, w->rows + i);
     }
-    refer(it, w, count, gaussian, sphere);
+    refer(it, w, count, profile, sphere);
     for (int64_t i = 0; i < count; i++) {
         const int32_t *lanes = w->mask.lanes + (per_row ? i * BK : 0);
         float *s = w->s + i * BK, *sums = w->sums + i * VL;
@@ -99,7 +99,7 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
             memset(s, 0, sizeof(float) * (size_t)cols);
             continue;
         }
-        vf total = weigh(s, fine ? w->low + i * BK : NULL, s, cols, w->coverage[i] == EVERY ? NULL : lanes, it->law, gaussian,
+        vf total = weigh(s, fine ? w->low + i * BK : NULL, s, cols, w->coverage[i] == EVERY ? NULL : lanes, it->law, profile,
                          sphere, w->rows[i].reference);
         store(sums, load(sums) + total);
         if (a->dropout > 0.0f) {
@@ -111,11 +111,13 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
 
 static void forward_block_any(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
                               int64_t cols, int coverage) {
-    if (a->gaussian && a->sphere) forward_block(a, it, w, i0, count, j0, cols, coverage, 1, 1, 0);
-    else if (a->gaussian) forward_block(a, it, w, i0, count, j0, cols, coverage, 1, 0, 0);
-    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, coverage, 0, 1, 0);
-    else if (it->fine) forward_block(a, it, w, i0, count, j0, cols, coverage, 0, 0, 1);
-    else forward_block(a, it, w, i0, count, j0, cols, coverage, 0, 0, 0);
+    if (a->profile == FNA_GAUSSIAN && a->sphere) forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 1, 0);
+    else if (a->profile == FNA_GAUSSIAN) forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 0, 0);
+    else if (a->profile == FNA_STUDENT && it->fine) forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_STUDENT, 0, 1);
+    else if (a->profile == FNA_STUDENT) forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_STUDENT, 0, 0);
+    else if (a->sphere) forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 1, 0);
+    else if (it->fine) forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 0, 1);
+    else forward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 0, 0);
 }
 
 /* Returns whether the output of a row is NaN: a key it attends to is NaN, none of its keys has a weight, or the query is not
@@ -160,7 +162,8 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
 
 /* An angle decreases up to pi / 2 times faster than its chord, so the power law on the sphere has no slack. */
 static float slack(const fna_args *a, law it) {
-    if (a->gaussian) return a->sphere ? 0.0f : LAG / LOG2_E / it.scale;
+    if (a->profile == FNA_GAUSSIAN) return a->sphere ? 0.0f : LAG / LOG2_E / it.scale;
+    if (a->profile == FNA_STUDENT) return exp2f(-LAG / it.exponent);
     return a->sphere ? 1.0f : exp2f(-2.0f * LAG / it.exponent);
 }
 

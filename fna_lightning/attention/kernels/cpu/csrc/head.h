@@ -21,7 +21,8 @@
 /* Up to this width the exact differences cost no more time. */
 #define NARROW 16
 /* A relative error of s causes a relative error of the weight that is half of m z / (1 + z) times as large. Where
- * m z / (1 + z) is more than this, as for tokens many kappa apart in a wide head, s is stored in two floats. */
+ * m z / (1 + z) is more than this, as for tokens many kappa apart in a wide head, s is stored in two floats. For Student the
+ * factor is m z^2 / (1 + z^2). */
 #define SENSITIVE 24.0f
 /* In the gradient, q sum G - G k loses the digits of pairs closer than this part of their norms. */
 #define VERY_CLOSE 1e-3f
@@ -125,9 +126,12 @@ static void survey(const fna_args *a, head *it, int backward) {
         close += gap < CLOSE * (squared_gap(q, it->center, a->d, 1.0f) + squared_gap(k, it->center, a->d, 1.0f));
     }
     it->direct = close * 16 > pairs;
-    if (backward || it->direct || a->sphere || a->gaussian || !pairs) return;
-    float z = sqrtf(total / (float)pairs) / kappa;
-    it->fine = a->exponent[it->h] * z > SENSITIVE * (1.0f + z);
+    if (backward || it->direct || a->sphere || a->profile == FNA_GAUSSIAN || !pairs) return;
+    float squared = total / (float)pairs / (kappa * kappa), z = sqrtf(squared);
+    if (a->profile == FNA_STUDENT)
+        it->fine = 2.0f * a->exponent[it->h] * squared > SENSITIVE * (1.0f + squared);
+    else
+        it->fine = a->exponent[it->h] * z > SENSITIVE * (1.0f + z);
 }
 
 /* Transposes keys or values into blocks of BK columns; lanes after the last key are 0. */

@@ -2,6 +2,7 @@
  *
  *     power law   log2 C = -m log2(1 + r / kappa)
  *     Gaussian    log2 C = -(r / kappa)^2 log2(e)
+ *     Student     log2 C = -m log2(1 + (r / kappa)^2), on R^d only
  *
  * s is at least TINY. On R^d the distance is computed in units of kappa, r / kappa = sqrt(s / kappa^2): that is one rounding
  * less, and the exponent multiplies every rounding error. On the unit sphere it is the angle of the chord sqrt(s). A negative
@@ -9,6 +10,7 @@
 #ifndef FNA_RADIAL_H
 #define FNA_RADIAL_H
 
+#include "fna.h"
 #include "gemm.h"
 
 #define LOG2_E 1.44269504f
@@ -96,11 +98,16 @@ INLINE vf distance(vf s, law it, const int sphere, vf *slope) {
     return choose(far, 3.14159265f - angle, angle) * it.per_kappa;
 }
 
+/* Returns the x of log2 C = -m log2(1 + x): z for the power law, z^2 for Student. */
+INLINE vf log_argument(vf s, law it, const int profile, const int sphere, vf *slope) {
+    return profile == FNA_STUDENT ? s * it.scale : distance(s, it, sphere, slope);
+}
+
 /* s = log2 C at the squared distance s minus the reference of the row; `rest` is -reference, see `reference_at`. */
-INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf rest, const int u) {
+INLINE void log2_kernel(vf *s, law it, const int profile, const int sphere, vf rest, const int u) {
     vf slope;
-    if (!gaussian || sphere) EACH s[i] = distance(s[i], it, sphere, &slope);
-    if (!gaussian)
+    if (profile != FNA_GAUSSIAN || sphere) EACH s[i] = log_argument(s[i], it, profile, sphere, &slope);
+    if (profile != FNA_GAUSSIAN)
         scaled_log2_1p(s, NULL, -it.exponent, rest, u);
     else
         EACH {
@@ -113,10 +120,10 @@ INLINE void log2_kernel(vf *s, law it, const int gaussian, const int sphere, vf 
 /* Returns the reference of a row whose nearest key is at the squared distance s: log2 C there. For the Gaussian it is s, or
  * z on the sphere: the logarithms of keys many kappa away are so large that their difference would be only rounding error,
  * so the difference is taken before the logarithm. */
-INLINE vf reference_at(vf s, law it, const int gaussian, const int sphere) {
+INLINE vf reference_at(vf s, law it, const int profile, const int sphere) {
     vf value[1] = {s}, slope;
-    if (gaussian) return sphere ? distance(s, it, sphere, &slope) : s;
-    log2_kernel(value, it, gaussian, sphere, all(0.0f), 1);
+    if (profile == FNA_GAUSSIAN) return sphere ? distance(s, it, sphere, &slope) : s;
+    log2_kernel(value, it, profile, sphere, all(0.0f), 1);
     return value[0];
 }
 
@@ -126,8 +133,8 @@ INLINE float reference_squared_distance(float reference, law it, const int spher
 }
 
 /* Returns the factor of the weights of a row when its reference moves. */
-INLINE float moved_factor(float before, float after, law it, const int gaussian, const int sphere) {
-    if (!gaussian) return exp2f(before - after);
+INLINE float moved_factor(float before, float after, law it, const int profile, const int sphere) {
+    if (profile != FNA_GAUSSIAN) return exp2f(before - after);
     return exp2f((after - before) * (sphere ? after + before : it.scale) * LOG2_E);
 }
 

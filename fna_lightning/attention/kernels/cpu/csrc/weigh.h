@@ -4,16 +4,19 @@
 
 #include "radial.h"
 
-INLINE vf weigh_vectors(const float *s, const float *low, float *p, const int32_t *lanes, law it, const int gaussian,
+INLINE vf weigh_vectors(const float *s, const float *low, float *p, const int32_t *lanes, law it, const int profile,
                         const int sphere, vf rest, const int u) {
     vf x[MAX_U], sum = all(0.0f);
     EACH x[i] = load(s + i * VL);
     if (low) {
         vf finer[MAX_U];
-        EACH x[i] = root_parts(x[i], load(low + i * VL), finer + i);
+        if (profile == FNA_STUDENT)
+            EACH finer[i] = load(low + i * VL);
+        else
+            EACH x[i] = root_parts(x[i], load(low + i * VL), finer + i);
         scaled_log2_1p(x, finer, -it.exponent, rest, u);
     } else {
-        log2_kernel(x, it, gaussian, sphere, rest, u);
+        log2_kernel(x, it, profile, sphere, rest, u);
     }
     exp2_bounded(x, u);
     EACH {
@@ -26,11 +29,11 @@ INLINE vf weigh_vectors(const float *s, const float *low, float *p, const int32_
 
 #define WEIGH(u)                                                                                       \
     for (; j + u * VL <= cols; j += u * VL)                                                            \
-    sum += weigh_vectors(s + j, low ? low + j : NULL, p + j, lanes ? lanes + j : NULL, it, gaussian, sphere, rest, u)
+    sum += weigh_vectors(s + j, low ? low + j : NULL, p + j, lanes ? lanes + j : NULL, it, profile, sphere, rest, u)
 
-/* Computes the weights p from the squared distances s, or s + low if `low` is not NULL (power law on R^d, in units of
- * kappa^2); p may be s. Returns the sum of the weights, lane by lane. */
-INLINE vf weigh(const float *s, const float *low, float *p, int64_t cols, const int32_t *lanes, law it, const int gaussian,
+/* Computes the weights p from the squared distances s, or s + low if `low` is not NULL (power law or Student on R^d, in
+ * units of kappa^2); p may be s. Returns the sum of the weights, lane by lane. */
+INLINE vf weigh(const float *s, const float *low, float *p, int64_t cols, const int32_t *lanes, law it, const int profile,
                 const int sphere, float reference) {
     vf sum = all(0.0f), rest = all(-reference);
     int64_t j = 0;

@@ -1,0 +1,1 @@
+"""The comparison of attentions on scattered fields: every attention on every task over seeds."""
