@@ -7,10 +7,10 @@ import lightning as L
 import torch
 
 from fna_lightning.graph import effective_neighbors
-from fna_lightning.introspection.maps import attention_layers, attention_maps
-from fna_lightning.plotting.fields import error_curve
+from fna_lightning.plotting.fields import curve_figure
 from fna_lightning.tasks.fields.episodes import FieldBatch
 from fna_lightning.tasks.fields.task import FieldRegression
+from fna_lightning.tasks.fields.weights import query_weights
 from fna_lightning.training.figure_writers import figure_writers
 from fna_lightning.utils.files import atomic_write
 
@@ -83,7 +83,7 @@ class EffectiveNeighbors(L.Callback):
             return
         single = len({layer for layer, _ in curves}) == 1
         labels = {key: f"head {key[1]}" if single else f"{key[0]} head {key[1]}" for key in curves}
-        figure = error_curve({labels[key]: curve for key, curve in curves.items()}, "effective number of neighbors")
+        figure = curve_figure({labels[key]: curve for key, curve in curves.items()}, "effective number of neighbors")
         atomic_write(Path(trainer.default_root_dir) / FILE_NAME, lambda file: figure.savefig(file, format="png"))
         for board in figure_writers(trainer.loggers):
             board.add_figure("neighbors", figure, max(0, trainer.global_step - 1))
@@ -101,12 +101,4 @@ class EffectiveNeighbors(L.Callback):
 
 def head_neighbors(task: FieldRegression, batch: FieldBatch) -> dict[tuple[str, int], float]:
     """Return the effective number of neighbors of the queries by layer and head, a mean over the batch."""
-    maps = attention_maps(task, lambda: task.probe(batch), list(attention_layers(task)))
-    queries = batch.query_x.size(1)
-    means = {}
-    for layer, layer_map in maps.items():
-        # In a deeper network the context attends to itself, too; its tokens come first.
-        numbers = effective_neighbors(layer_map.weights[..., -queries:, :])  # (B, H, N)
-        for head, mean in enumerate(numbers.mean(dim=(0, 2)).tolist()):
-            means[layer, head] = mean
-    return means
+    return {key: effective_neighbors(weights).mean().item() for key, weights in query_weights(task, batch).items()}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import lightning as L
 
-from fna_lightning.plotting.fields import error_curve
+from fna_lightning.plotting.fields import curve_figure
 from fna_lightning.tasks.fields.task import FieldRegression
 from fna_lightning.training.figure_writers import figure_writers
 from fna_lightning.utils.files import atomic_write
@@ -34,7 +34,7 @@ class ErrorCurve(L.Callback):
         curves = pl_module.error_curves({name: float(value) for name, value in trainer.callback_metrics.items()}, stage)
         if not curves or not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
             return
-        figure = error_curve(curves, f"{stage}/{pl_module.likelihood.error}")
+        figure = curve_figure(curves, f"{stage}/{pl_module.likelihood.error}")
         atomic_write(Path(trainer.default_root_dir) / FILE_NAME, lambda file: figure.savefig(file, format="png"))
         for board in figure_writers(trainer.loggers):
             board.add_figure(f"{stage}/error_curve", figure, max(0, trainer.global_step - 1))

@@ -4,7 +4,8 @@ Spectrum and gap, entropy, hop matrix, a path explorer, diffusion maps, ablation
 sequence length. --against compares with other checkpoints that have the same tokens, side by side. --text and --image
 name the examples; without them, examples come from --split of the run's data. The tokens of an image are its patches,
 and attention is drawn over the image. A translation model has two graphs per text, the source in the encoder and the
-translation in the decoder, and a figure of the cross-attention between them.
+translation in the decoder, and a figure of the cross-attention between them. For a field model: the effective number
+of neighbors of each head against the number of points, and the weights of a few queries over the map.
 
 Examples:
   fna-lightning analyze runs/reviews_fna/version_0
@@ -12,6 +13,7 @@ Examples:
   fna-lightning analyze runs/digits_fna/version_0 --split test --count 20
   fna-lightning analyze cifar.ckpt --image cat.png
   fna-lightning analyze fna.ckpt --against dp.ckpt --split test --count 100 --out comparison
+  fna-lightning analyze runs/terrain_fna/version_0 --against runs/terrain_la/version_0
   fna-lightning analyze hf:my-bert --text "the plot was not what i call gripping"
 """
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fna_lightning.analysis import Report
+    from fna_lightning.analysis.fields import FieldModel, FieldReport
     from fna_lightning.analysis.measurements import Tick
     from fna_lightning.analysis.report import HeadReport, HeadSummary
 
@@ -76,8 +79,12 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} must be at least {least}, got {value}")
     if args.trust:
         log.warning("--trust: %s and its run folder may run any code they name", args.checkpoint)
-    from fna_lightning.analysis.study_models import open_model, study
+    from fna_lightning.analysis.fields import open_field_model
+    from fna_lightning.analysis.study_models import HF, open_model, study
 
+    field = None if args.checkpoint.startswith(HF) else open_field_model(args.checkpoint, trust=args.trust)
+    if field is not None:
+        return run_field(args, field)
     models = [open_model(path, trust=args.trust) for path in (args.checkpoint, *args.against)]
     with Progress(console=wide_console(), transient=True) as progress:
 
@@ -105,10 +112,44 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def write(report: "Report", folder: Path, copy: Path | None) -> None:
-    """Write results.json, the figures and the page to ``folder``, and results.json to ``copy`` too."""
-    from fna_lightning.analysis.page import render_page
-    from fna_lightning.analysis.pictures import write_pictures
+def run_field(args: argparse.Namespace, first: "FieldModel") -> int:
+    """Study field models, write the files and print a table."""
+    from fna_lightning.analysis.fields import open_field_model, study_fields, write_figures
+    from fna_lightning.training.run_folder import run_folder_of
+
+    if args.text or args.image:
+        raise UsageError(f"{first.path} is a field model, which reads neither texts nor images; use --split")
+    models = [first]
+    for path in args.against:
+        other = open_field_model(path, trust=args.trust)
+        if other is None:
+            raise UsageError(f"{path} is not a field model, so it cannot be compared with {first.path}")
+        models.append(other)
+    report = study_fields(models, split=args.split or "val", count=args.count, trust=args.trust)
+    folder = args.out or (run_folder_of(first.path) or first.path.parent) / "analysis"
+    write_results(report, folder, args.json)
+    names = write_figures(report, folder)
+    show_field(report)
+    print(f"results.json, {', '.join(names)} in {folder}")
+    return 0
+
+
+def show_field(report: "FieldReport") -> None:
+    """Print the effective number of neighbors of every head and evaluation set."""
+    from fna_lightning.analysis.fields import head_name
+
+    sets = list(report.heads[0][0].neighbors)
+    title = f"effective number of neighbors, mean over {report.episodes} episodes of the split {report.split!r}"
+    table = Table("", "head", *sets, title=title, title_justify="left")
+    for model, heads in zip(report.models, report.heads, strict=True):
+        for head in heads:
+            values = [head.neighbors[name] for name in sets if name in head.neighbors]
+            table.add_row(model.label, head_name(head, heads), *(f"{value.mean:.1f}" for value in values))
+    wide_console().print(table)
+
+
+def write_results(report: "Report | FieldReport", folder: Path, copy: Path | None) -> None:
+    """Write results.json to ``folder``, and to ``copy`` too."""
     from fna_lightning.analysis.report import to_json
     from fna_lightning.utils.files import write_text
 
@@ -117,6 +158,15 @@ def write(report: "Report", folder: Path, copy: Path | None) -> None:
     write_text(folder / "results.json", results)
     if copy:
         copy.write_text(results, encoding="utf-8")
+
+
+def write(report: "Report", folder: Path, copy: Path | None) -> None:
+    """Write results.json, the figures and the page to ``folder``, and results.json to ``copy`` too."""
+    from fna_lightning.analysis.page import render_page
+    from fna_lightning.analysis.pictures import write_pictures
+    from fna_lightning.utils.files import write_text
+
+    write_results(report, folder, copy)
     write_pictures(report, folder)
     write_text(folder / "index.html", render_page(report))
 

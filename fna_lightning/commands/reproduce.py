@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         console.print(artifact_table(artifacts, scale))
         return 0
-    console.print(scale.summary, highlight=False)
+    sizes = {item.size(scale) if item.size else scale.summary for item in artifacts.values()}
+    for size in sorted(sizes):
+        console.print(size, highlight=False)
     needed = {name: [] if item.skip_reason(scale) else item.cells(scale) for name, item in artifacts.items()}
     cells = list(dict.fromkeys(cell for item_cells in needed.values() for cell in item_cells))
     try:

@@ -1,12 +1,14 @@
-"""Figures of fields: predicted maps, and the error against the number of context points."""
+"""Figures of fields: predicted maps, weights over a map, and curves against the number of context points."""
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
@@ -17,12 +19,21 @@ Values = NDArray[np.floating]
 MANY_POINTS = 500
 
 
-def error_curve(curves: Mapping[str, Mapping[int, float]], label: str) -> Figure:
-    """Return a figure of the error against the number of context points, with logarithmic axes.
+@dataclass(frozen=True)
+class WeightPanel:
+    """The weights of one query in one head: a title, the (2,) query and the (M,) weights of the context points."""
+
+    title: str
+    query: Values
+    weights: Values
+
+
+def curve_figure(curves: Mapping[str, Mapping[int, float]], label: str) -> Figure:
+    """Return a figure of a quantity against the number of context points, with logarithmic axes.
 
     Args:
-        curves: for each label, the error by number of context points.
-        label: name of the error.
+        curves: for each label, the values by number of context points.
+        label: name of the quantity.
     """
     figure = Figure(figsize=(4.8, 3.4), dpi=110, layout="constrained")
     axes = figure.add_subplot()
@@ -77,6 +88,53 @@ def map_figure(
         figure.colorbar(image, ax=axes, label=f"standard deviation of {names[2]}")
         _finish_map(axes, "uncertainty", names)
     return figure
+
+
+def weights_figure(context: Values, rows: Sequence[Sequence[WeightPanel]]) -> Figure:
+    """Return a figure of attention weights over the context points, with one row of panels for each query.
+
+    The area and color of a point show its weight. A circle around the query encloses the nearest points that have half
+    of the weight.
+
+    Args:
+        context: (M, 2) coordinates of the context points.
+        rows: the panels; all rows have the same titles.
+    """
+    columns = len(rows[0])
+    width, height = np.ptp(context, axis=0)
+    panel_height = 2.6 * float(np.clip(height / max(width, np.finfo(np.float32).tiny), 0.4, 1.6))
+    figure = Figure(figsize=(2.6 * columns, panel_height * len(rows) + 0.9), dpi=130, layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for number, panels in enumerate(rows):
+        for axes, panel in zip(grid[number], panels, strict=True):
+            _weight_panel(axes, context, panel)
+            if number == 0:
+                axes.set_title(panel.title, fontsize="small")
+    figure.suptitle("weights of a query (cross) on the points;\nthe circle holds half of the weight", fontsize="small")
+    return figure
+
+
+def half_weight_radius(distances: Values, weights: Values) -> float:
+    """Return the distance within which a query has half of its weight."""
+    order = np.argsort(distances)
+    cumulative = np.cumsum(weights[order])
+    return float(distances[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])])
+
+
+def _weight_panel(axes: Axes, context: Values, panel: WeightPanel) -> None:
+    share = panel.weights / max(panel.weights.max(), np.finfo(np.float32).tiny)
+    radius = half_weight_radius(np.linalg.norm(context - panel.query, axis=1), panel.weights)
+    axes.scatter(context[:, 0], context[:, 1], s=3.0, color="#bbbbbb", linewidths=0.0)
+    order = np.argsort(share)
+    axes.scatter(*context[order].T, s=40.0 * share[order], c=share[order], cmap="viridis_r", vmin=0.0, vmax=1.0)
+    axes.add_patch(Circle((panel.query[0], panel.query[1]), radius, fill=False, color=ORANGE, linewidth=1.2))
+    axes.plot(*panel.query, "x", color=ORANGE, markersize=7, markeredgewidth=1.8)
+    entropy = -np.sum(panel.weights * np.log(np.maximum(panel.weights, np.finfo(np.float32).tiny)))
+    axes.text(0.03, 0.97, f"{np.exp(entropy):.1f} neighbors", transform=axes.transAxes, va="top", fontsize="x-small")
+    low, high = context.min(axis=0), context.max(axis=0)
+    margin = 0.05 * (high - low)
+    axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
+    axes.set(xticks=[], yticks=[], aspect="equal")
 
 
 def _finish_map(axes: Axes, title: str, names: Sequence[str]) -> None:

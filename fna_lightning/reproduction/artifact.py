@@ -127,6 +127,7 @@ class Artifact:
         run: computes the result.
         cells: returns the training runs the artifact needs at a scale.
         skip_reason: returns why the artifact cannot run at a scale; empty if it can.
+        size: returns what the artifact trains at a scale, if that is not described by ``Scale.summary``.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Artifact:
     run: "Callable[[Context], Result]"
     cells: Callable[[Scale], list[Cell]] = no_cells
     skip_reason: Callable[[Scale], str] = never_skip
+    size: Callable[[Scale], str] | None = None
 
 
 def _published(value: Any) -> Published | None:

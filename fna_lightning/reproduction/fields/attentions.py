@@ -69,7 +69,7 @@ ATTENTIONS = {
         FieldAttention(
             "dot",
             "dot-product",
-            "scale * sqrt(d_H)",
+            "scale * sqrt(8)",
             (1.0, 4.0),
             lambda start, _: DotProduct(start / math.sqrt(HEAD_DIM), learn=["scale"]),
             ("#F0B27A", "<"),

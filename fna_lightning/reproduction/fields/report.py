@@ -11,7 +11,7 @@ from fna_lightning.reproduction.fields.attentions import ATTENTIONS
 from fna_lightning.reproduction.fields.comparison import LEVEL, OURS, Comparison, mean_errors, summary
 from fna_lightning.reproduction.fields.references import LABELS
 from fna_lightning.reproduction.fields.study import FieldResults
-from fna_lightning.reproduction.fields.tasks import TASKS, set_label
+from fna_lightning.reproduction.fields.tasks import DEEP_LEARNING_RATE, TASKS, set_label
 from fna_lightning.reproduction.markdown import table
 from fna_lightning.version import VERSION
 
@@ -24,7 +24,8 @@ Gaussian noise. On a field with one length scale, one width is right, and the Ga
 
 METHOD = """\
 One-layer attentive neural process, 4 heads of width 8, about 9,000 parameters, {steps} steps of 16 episodes, \
-AdamW with learning rate 0.01; {seeds} seeds; {episodes} test episodes for each evaluation set; pixels of \
+AdamW with learning rate 0.01 ("two layers of width 64": a transformer neural process with two pre-LN layers and \
+learning rate {deep_rate:g}); {seeds} seeds; {episodes} test episodes for each evaluation set; pixels of \
 {pixels}. The same seed gives all attentions the same initial weights and training episodes. Every attention but \
 uniform learns one scale (kappa or temperature) per head.
 The start value of that scale is the better of two on validation episodes, with a seed that is not used \
@@ -116,7 +117,13 @@ def method(results: FieldResults) -> list[str]:
     """Return how the comparison was made, in sentences."""
     scale = results.scale
     pixels = "crops of scikit-learn's photographs instead of CIFAR-10" if scale.embedded else "CIFAR-10"
-    text = METHOD.format(steps=scale.steps, seeds=scale.seeds, episodes=scale.episodes, pixels=pixels)
+    text = METHOD.format(
+        steps=scale.steps,
+        seeds=scale.seeds,
+        episodes=scale.episodes,
+        pixels=pixels,
+        deep_rate=DEEP_LEARNING_RATE,
+    )
     return text.splitlines()
 
 

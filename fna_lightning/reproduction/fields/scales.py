@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 ALL_TASKS = (
-    *("terrain", "pixels", "pixels-all", "recall-cauchy", "recall-gaussian", "smooth", "rough"),
+    *("terrain", "terrain-deep", "pixels", "pixels-all", "recall-cauchy", "recall-gaussian", "smooth", "rough"),
     *("tail-1.5", "tail-2", "tail-4", "tail-inf"),
 )
 ALL_ATTENTIONS = ("fna", "fna-paper", "gaussian", "student", "dot", "qk-norm", "ssmax", "uniform")

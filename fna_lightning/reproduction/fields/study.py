@@ -20,9 +20,6 @@ from fna_lightning.reproduction.fields.scales import FieldScale
 from fna_lightning.reproduction.fields.tasks import TASKS
 from fna_lightning.reproduction.fields.training import SPARE_SEED, Errors, FieldRun, run_field
 
-# Attentions of the tasks that are only in the figure of tail indices.
-TAIL_ATTENTIONS = ("fna", "gaussian", "student", "qk-norm", "ssmax")
-
 
 @dataclass(frozen=True)
 class FieldResults:
@@ -62,7 +59,8 @@ def run_study(scale: FieldScale, folder: Path, workers: int, console: Console) -
 
 def task_attentions(scale: FieldScale, task: str) -> list[str]:
     """Return the attentions that are trained on a task."""
-    return [name for name in scale.attentions if TASKS[task].in_tables or name in TAIL_ATTENTIONS]
+    chosen = TASKS[task].attentions
+    return [name for name in scale.attentions if chosen is None or name in chosen]
 
 
 def choice_runs(scale: FieldScale) -> list[FieldRun]:

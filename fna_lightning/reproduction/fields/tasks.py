@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fna_lightning.nn import AttentiveProcess, NeuralProcess, TransformerProcess
 from fna_lightning.reproduction.fields.scales import FieldScale
 from fna_lightning.tasks import Cifar10Data, NoisyRecall, PixelFields, RoughField, SmoothField, Terrain
 from fna_lightning.tasks.fields.data import FieldData
@@ -12,10 +13,14 @@ from fna_lightning.tasks.fields.episodes import EpisodeConfig
 from fna_lightning.tasks.fields.likelihood import CategoricalLikelihood, Likelihood, SquaredError
 
 BATCH_SIZE = 16
+# Chosen on validation episodes; 1e-2 is the better one for a single layer.
+DEEP_LEARNING_RATE = 3e-3
 RECALL_SIZES = (16, 64, 256, 1024)
 # Degrees of freedom of Student noise: its scale. Bayes' rule has a negative log-likelihood of about 0.32 at n = 64 for
 # each of them, so that the tasks are equally hard.
 TAILS = {1.0: 0.15, 1.5: 0.24, 2.0: 0.29, 4.0: 0.41, math.inf: 0.565}
+# Attentions of the tasks that are only in the figure of tail indices.
+TAIL_ATTENTIONS = ("fna", "gaussian", "student", "qk-norm", "ssmax")
 
 Build = Callable[[FieldScale, EpisodeConfig, int | None], FieldData]
 
@@ -33,6 +38,9 @@ class FieldTask:
         further: other evaluation sets in the table.
         tail: tail index of the noise of the cues; None if there are no cues.
         in_tables: whether the task is in the tables, or only in the figure of tail indices.
+        network: builds the network.
+        learning_rate: largest learning rate.
+        attentions: names of the attentions that are trained; None trains all.
     """
 
     name: str
@@ -43,6 +51,9 @@ class FieldTask:
     further: tuple[str, ...] = ()
     tail: float | None = None
     in_tables: bool = True
+    network: Callable[..., NeuralProcess] = AttentiveProcess
+    learning_rate: float = 1e-2
+    attentions: tuple[str, ...] | None = None
 
     @property
     def likelihood(self) -> Likelihood:
@@ -80,7 +91,7 @@ def _recall(name: str, label: str, tail: float, noise_scale: float, **settings: 
 
 def _tail(name: str, tail: float) -> FieldTask:
     label = f"recall, Student noise, nu = {tail:g}"
-    return _recall(name, label, tail, TAILS[tail], primary=(), in_tables=False)
+    return _recall(name, label, tail, TAILS[tail], primary=(), in_tables=False, attentions=TAIL_ATTENTIONS)
 
 
 TASKS = {
@@ -93,6 +104,17 @@ TASKS = {
             EpisodeConfig(eval_context=(16, 64, 256)),
             primary=("n64", "n64_even"),
             further=("n16", "n256"),
+        ),
+        FieldTask(
+            "terrain-deep",
+            "terrain, two layers of width 64",
+            partial(_generated, Terrain, {"eval_surveys": ["levy", "even"]}),
+            EpisodeConfig(eval_context=(16, 64, 256)),
+            primary=("n64", "n64_even"),
+            further=("n16", "n256"),
+            network=TransformerProcess,
+            learning_rate=DEEP_LEARNING_RATE,
+            attentions=("fna", "gaussian", "student", "dot", "qk-norm", "uniform"),
         ),
         FieldTask(
             "pixels",

@@ -103,13 +103,15 @@ def run_field(run: FieldRun, folder: Path) -> None:
 def new_task(run: FieldRun, data: FieldData) -> FieldRegression:
     """Return the model of a run before training; the same seed gives every attention the same weights."""
     L.seed_everything(run.seed, verbose=False)
+    setting = TASKS[run.task]
     return FieldRegression(
         data.coordinate_dim,
         data.value_dim,
         data.eval_sets,
         ATTENTIONS[run.attention].build(run.start, data.coordinate_dim),
-        TASKS[run.task].likelihood,
-        optimizer=partial(AdamW, lr=1e-2, betas=(0.9, 0.98), weight_decay=1e-4),
+        setting.likelihood,
+        setting.network,
+        optimizer=partial(AdamW, lr=setting.learning_rate, betas=(0.9, 0.98), weight_decay=1e-4),
         lr_scheduler=partial(WarmupCosine, warmup=0.05),
     )
 
