@@ -68,7 +68,8 @@ def tail_figure(results: FieldResults) -> Figure:
         axes.set(xlabel="degrees of freedom of the noise", ylabel="NLL above Bayes' rule")
         axes.set_title(f"recall from noisy cues, n = {size[1:]}", fontsize="medium")
         axes.grid(alpha=0.3)
-    legend(figure.axes[0])
+    entries = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*entries, loc="outside lower center", ncols=len(entries[1]), frameon=False, fontsize="small")
     return figure
 
 
