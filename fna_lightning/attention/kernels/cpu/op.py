@@ -32,7 +32,9 @@ def _row_major(tensor: Tensor) -> Tensor:
 def _args(q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, kappa: Tensor, exponent: Tensor) -> c.Args:
     b, h, n, d = q.shape
     m, width = v.shape[-2:]
-    args = c.Args(b, h, k.size(1), n, m, d, width, c.tensor_view(q), c.tensor_view(k), c.tensor_view(v), c.tensor_view(out))
+    args = c.Args(
+        b, h, k.size(1), n, m, d, width, c.tensor_view(q), c.tensor_view(k), c.tensor_view(v), c.tensor_view(out)
+    )
     args.stats, args.kappa, args.exponent = stats.data_ptr(), kappa.data_ptr(), exponent.data_ptr()
     args.threads = c.threads_for(b, h, n, m, d + width)
     return args

@@ -258,7 +258,7 @@ static void backward_head(const fna_args *a, head *it, backward_space *w, int64_
     memset(w->grad_k, 0, sizeof(float) * (size_t)(it->keys * it->dp));
     memset(w->grad_v, 0, sizeof(float) * (size_t)(it->keys * it->dvp));
     memset(w->column_sums, 0, sizeof(float) * (size_t)it->keys);
-    memset(w->bias_sums, 0, sizeof(float) * (size_t)it->keys);
+    if (a->grad_bias.data) memset(w->bias_sums, 0, sizeof(float) * (size_t)it->keys);
     w->exponent = w->kappa = 0.0;
     for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, it, w, i0, at_most(BQ, last - i0));
 }
