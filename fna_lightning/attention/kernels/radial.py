@@ -24,6 +24,7 @@ from fna_lightning.attention.kernels.base import Call, four_axes
 from fna_lightning.attention.kernels.radial_checks import (
     PROFILES,
     check_results,
+    check_seed,
     check_settings,
     check_tensors,
     check_width,
@@ -101,7 +102,8 @@ def _forward(
     *settings: Any,
 ) -> tuple[Tensor, Tensor]:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
-    check_settings(q, seed, *settings)
+    check_settings(*settings)
+    check_seed(q, seed, settings[5])
     forward, _ = _functions(settings[-1])
     if _is_empty(q, k, v):
         out, stats = empty_out(q, v)
@@ -125,7 +127,8 @@ def _backward(
 ) -> Grads:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
     check_results(grad, q, v, out, stats)
-    check_settings(q, seed, *settings[:SETTING_COUNT])
+    check_settings(*settings[:SETTING_COUNT])
+    check_seed(q, seed, settings[5])
     *options, kernel, learn_kappa, learn_exponent, learn_bias = settings
     _, backward = _functions(kernel)
     if _is_empty(q, k, v):
@@ -210,9 +213,11 @@ def _fake_forward(
     bias: Tensor | None,
     kappa: Tensor,
     exponent: Tensor,
-    *_: Any,
+    seed: Tensor | None,
+    *settings: Any,
 ) -> tuple[Tensor, Tensor]:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
+    check_seed(q, seed, settings[5])
     return empty_out(q, v)
 
 
@@ -232,6 +237,7 @@ def _fake_backward(
 ) -> Grads:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
     check_results(grad, q, v, out, stats)
+    check_seed(q, seed, settings[5])
     return empty_grads(q, k, v, bias, kappa, settings[-1])
 
 
