@@ -12,7 +12,7 @@ from fna_lightning import available_kernels, fractional_attention
 from fna_lightning.attention import Attention, DotProduct, Fractional
 from fna_lightning.attention.kernels import KERNELS, Call, choose
 from fna_lightning.attention.kernels.cpu import library as cpu_library
-from fna_lightning.attention.kernels.cpu.op import radial_attention
+from fna_lightning.attention.kernels.radial import radial_attention
 
 from helpers.attention_cpu import OUTPUT_TOLERANCE, assert_accurate, needs_kernel, random_qkv
 
@@ -178,14 +178,14 @@ def test_compile_and_export_see_one_operator() -> None:
 @needs_kernel
 def test_the_operator_passes_opcheck() -> None:
     q, k, v = (x.requires_grad_() for x in random_qkv(20, 30, 8, 8))
-    settings = (torch.full((3,), 5.0), torch.full((3,), 9.2), None, False, False, False, False, 0, 0.0)
+    settings = (torch.full((3,), 5.0), torch.full((3,), 9.2), None, 0, False, False, False, 0, 0.0, "cpu")
     torch.library.opcheck(
         torch.ops.fna_lightning.radial_attention.default,
-        (q, k, v, None, *settings),
+        (q, k, v, None, None, *settings),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
-    eager = radial_attention(q, k, v, None, *settings)
-    torch.testing.assert_close(torch.ops.fna_lightning.radial_attention(q, k, v, None, *settings)[0], eager)
+    eager = radial_attention(q, k, v, None, None, *settings)
+    torch.testing.assert_close(torch.ops.fna_lightning.radial_attention(q, k, v, None, None, *settings)[0], eager)
 
 
 @needs_kernel
@@ -203,7 +203,7 @@ def test_every_instruction_set_is_accurate(isa) -> None:
         "import torch; from fna_lightning.attention import Fractional, Spherical\n"
         "from fna_lightning.attention.kernels.cpu import library\n"
         "print(library.instruction_set())\n"
-        "g = torch.Generator().manual_seed(0); worst = 0.0\n"
+        "g = torch.Generator().manual_seed(0); worst = 0.0; bias = torch.randn(2, 130, 130, generator=g)\n"
         "for attention, d, scale in ((Fractional(1.2), 33, 1), (Fractional(1.2), 8, 1), (Fractional(2.0), 32, 1),\n"
         "                       (Fractional(1.2, 'vision'), 64, 100), (Spherical(1.2), 20, 1)):\n"
         "    x = [scale * torch.randn(1, 2, 130, d, generator=g) for _ in range(4)]; both = []\n"
@@ -211,6 +211,9 @@ def test_every_instruction_set_is_accurate(isa) -> None:
         "        attention.kernel = kernel; leaves = [t.to(dtype).requires_grad_() for t in x[:3]]\n"
         "        out = attention(*leaves, is_causal=True)\n"
         "        both.append([out] if scale > 1 else [out, *torch.autograd.grad(out, leaves, x[3].to(dtype))])\n"
+        "        leaves = [leaves[0], *(t[:, :1] for t in leaves[1:]), bias.to(dtype).requires_grad_()]\n"
+        "        out = attention(*leaves[:3], bias=leaves[3], enable_gqa=True)\n"
+        "        both[-1] += [out] if scale > 1 else [out, *torch.autograd.grad(out, leaves, x[3].to(dtype))]\n"
         "    worst = max(worst, *(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*both)))\n"
         "print(worst)\n"
     )
