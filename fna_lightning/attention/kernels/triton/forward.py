@@ -32,6 +32,7 @@ from fna_lightning.attention.kernels.triton.scores import (
     power_of_2,
     product,
     product_add,
+    rounded,
     sum_parts,
     weights,
 )
@@ -228,7 +229,7 @@ def forward_kernel(
                     kept = is_kept(first_word[:, None], second_word[:, None], (j0 + keys)[None, :], threshold)
                     p = tl.where(kept, p, 0.0)
                 acc = acc * decay[:, None]
-                acc = product_add(p.to(value_tile.dtype), value_tile, acc, VALUE_PRECISION, BACKEND)
+                acc = product_add(rounded(p, value_tile.dtype, BACKEND), value_tile, acc, VALUE_PRECISION, BACKEND)
 
     # NaN stays NaN.
     empty = total == 0.0
@@ -236,7 +237,7 @@ def forward_kernel(
     out += batch * out_batch + head * out_head + start.to(tl.int64) * out_row
     tl.store(
         out + rows[:, None] * out_row + value_columns[None, :],
-        (acc * scale[:, None]).to(out.dtype.element_ty),
+        rounded(acc * scale[:, None], out.dtype.element_ty, BACKEND),
         mask=row_exists[:, None] & (value_columns < value_width)[None, :],
     )
     log_high, log_low = log2_1p(total - 1.0, HALF, BACKEND)

@@ -24,6 +24,7 @@ from fna_lightning.attention.kernels.triton.scores import (
     product,
     product_add,
     rounded,
+    rounded_pull,
     slope,
     slope_scale,
     token_gradient,
@@ -246,7 +247,7 @@ def key_grad_kernel(
                         weight_grad = tl.where(kept, weight_grad * keep_scale, 0.0)
                         dropped = tl.where(kept, p, 0.0)
                     value_acc = product_add(
-                        dropped.to(grad_tile.dtype), grad_tile, value_acc, VALUE_PRECISION, BACKEND
+                        rounded(dropped, grad_tile.dtype, BACKEND), grad_tile, value_acc, VALUE_PRECISION, BACKEND
                     )
                     pull = p * (weight_grad - row_delta[None, :])
                     pull = pull * slope(z, squared, sine, PROFILE, SPHERE, HALF, BACKEND)
@@ -254,7 +255,7 @@ def key_grad_kernel(
                         pull = pull * query_norm[None, :]
                     if GROUP > 1:
                         pull = pull * slope_scale(power, per_kappa, PROFILE, SPHERE)
-                    pull = rounded(pull, query_tile.dtype)
+                    pull = rounded_pull(pull, query_tile.dtype, BACKEND)
                     if not SPHERE:
                         pull_sum += tl.sum(pull.to(tl.float32), 1)
                     key_acc = product_add(pull, query_tile, key_acc, SCORE_PRECISION, BACKEND)
@@ -271,12 +272,12 @@ def key_grad_kernel(
     key_grad += batch * key_grad_batch + group * key_grad_head + start.to(tl.int64) * key_grad_row
     tl.store(
         key_grad + keys[:, None] * key_grad_row + columns[None, :],
-        gradient.to(key_grad.dtype.element_ty),
+        rounded(gradient, key_grad.dtype.element_ty, BACKEND),
         mask=key_inside,
     )
     value_grad += batch * value_grad_batch + group * value_grad_head + start.to(tl.int64) * value_grad_row
     tl.store(
         value_grad + keys[:, None] * value_grad_row + value_columns[None, :],
-        value_gradient.to(value_grad.dtype.element_ty),
+        rounded(value_gradient, value_grad.dtype.element_ty, BACKEND),
         mask=value_inside,
     )

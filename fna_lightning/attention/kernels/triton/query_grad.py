@@ -31,6 +31,7 @@ from fna_lightning.attention.kernels.triton.scores import (
     product,
     product_add,
     rounded,
+    rounded_pull,
     slope,
     slope_scale,
     token_gradient,
@@ -272,7 +273,7 @@ def query_grad_kernel(
                 pull = score_grad * slopes
                 if SPHERE:
                     pull = pull * key_norm[None, :]
-                pull = rounded(pull, key_tile.dtype)
+                pull = rounded_pull(pull, key_tile.dtype, BACKEND)
                 if not SPHERE:
                     # The rounded numbers, which the product has, too: otherwise the difference of both would be wrong.
                     pull_sum += tl.sum(pull.to(tl.float32), 1)
@@ -284,7 +285,7 @@ def query_grad_kernel(
     query_grad += batch * query_grad_batch + head * query_grad_head + start.to(tl.int64) * query_grad_row
     tl.store(
         query_grad + rows[:, None] * query_grad_row + columns[None, :],
-        gradient.to(query_grad.dtype.element_ty),
+        rounded(gradient, query_grad.dtype.element_ty, BACKEND),
         mask=query_inside,
     )
     sums += (head_index * blocks + block) * 2

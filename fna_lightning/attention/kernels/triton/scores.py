@@ -38,6 +38,17 @@ def product_add(a, b, c, PRECISION: tl.constexpr, BACKEND: tl.constexpr):
 
 
 @triton.jit
+def rounded(x, DTYPE: tl.constexpr, BACKEND: tl.constexpr):
+    """Return float32 numbers rounded to the nearest ones of another dtype."""
+    if BACKEND == "interpret" and DTYPE == tl.bfloat16:
+        # Triton's interpreter cuts off the last 16 bits, so they are rounded and set to 0 before.
+        bits = x.to(tl.int32, bitcast=True)
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
+        x = tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
+    return x.to(DTYPE)
+
+
+@triton.jit
 def square_root(x, HALF: tl.constexpr, BACKEND: tl.constexpr):
     """Return the square root; in half precision by one instruction."""
     if HALF and BACKEND == "cuda":
@@ -280,11 +291,11 @@ def weights_again(
 
 
 @triton.jit
-def rounded(pull, DTYPE: tl.constexpr):
+def rounded_pull(pull, DTYPE: tl.constexpr, BACKEND: tl.constexpr):
     """Return the gradient of a tile in the dtype of the tokens it is multiplied with; float16 must not overflow."""
     if DTYPE == tl.float16:
         pull = tl.minimum(tl.maximum(pull, -65504.0), 65504.0)
-    return pull.to(DTYPE)
+    return rounded(pull, DTYPE, BACKEND)
 
 
 @triton.jit
