@@ -12,7 +12,7 @@ from fna_lightning import available_kernels, fractional_attention
 from fna_lightning.attention import Attention, DotProduct, Fractional
 from fna_lightning.attention.kernels import KERNELS, Call, choose
 from fna_lightning.attention.kernels.cpu import library as cpu_library
-from fna_lightning.attention.kernels.cpu.op import radial_attention
+from fna_lightning.attention.kernels.radial import radial_attention
 
 from helpers.attention_cpu import OUTPUT_TOLERANCE, assert_accurate, needs_kernel, random_qkv
 
@@ -178,14 +178,14 @@ def test_compile_and_export_see_one_operator() -> None:
 @needs_kernel
 def test_the_operator_passes_opcheck() -> None:
     q, k, v = (x.requires_grad_() for x in random_qkv(20, 30, 8, 8))
-    settings = (torch.full((3,), 5.0), torch.full((3,), 9.2), None, False, False, False, False, 0, 0.0)
+    settings = (torch.full((3,), 5.0), torch.full((3,), 9.2), None, 0, False, False, False, 0, 0.0, "cpu")
     torch.library.opcheck(
         torch.ops.fna_lightning.radial_attention.default,
-        (q, k, v, None, *settings),
+        (q, k, v, None, None, *settings),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
-    eager = radial_attention(q, k, v, None, *settings)
-    torch.testing.assert_close(torch.ops.fna_lightning.radial_attention(q, k, v, None, *settings)[0], eager)
+    eager = radial_attention(q, k, v, None, None, *settings)
+    torch.testing.assert_close(torch.ops.fna_lightning.radial_attention(q, k, v, None, None, *settings)[0], eager)
 
 
 @needs_kernel

@@ -80,13 +80,13 @@ ATTACKS = {
     "keys on another device": "q = torch.randn(1, 1, 4, 8); fractional_attention(q, q.to('meta'), q)",
     "the operator": (
         "q = torch.randn(1, 1, 4, 8)\n"
-        "torch.ops.fna_lightning.radial_attention(q, q, torch.randn(1, 1, 9_000_000, 8), None, torch.ones(1), "
-        "torch.ones(1), None, False, False, False, False, 0, 0.0)"
+        "torch.ops.fna_lightning.radial_attention(q, q, torch.randn(1, 1, 9_000_000, 8), None, None, torch.ones(1), "
+        "torch.ones(1), None, 0, False, False, False, 0, 0.0, 'cpu')"
     ),
     "its heads": (
         "q = torch.randn(1, 4096, 4, 8)\n"
-        "torch.ops.fna_lightning.radial_attention(q, q, q, None, torch.ones(0), torch.ones(0), None, False, False, "
-        "False, False, 0, 0.0)"
+        "torch.ops.fna_lightning.radial_attention(q, q, q, None, None, torch.ones(0), torch.ones(0), None, 0, False, "
+        "False, False, 0, 0.0, 'cpu')"
     ),
     "keys without memory": (
         "q = torch.randn(1, 1, 4, 8); k = torch.randn(1, 1, 1, 8).expand(1, 1, 2**59, 8)\n"
@@ -214,14 +214,16 @@ def test_tokens_of_width_0_use_another_kernel() -> None:
 def operator(**changes: Any) -> Callable[[], Any]:
     """Return a function that calls the registered operator with these arguments changed."""
     q = tokens(2, 3, 40, 8)
-    arguments = {"q": q, "k": q, "v": q, "mask": None, "kappa": torch.ones(3), "exponent": torch.ones(3), "seed": None}
+    arguments = {"q": q, "k": q, "v": q, "mask": None, "bias": None, "kappa": torch.ones(3), "exponent": torch.ones(3)}
     arguments |= {
+        "seed": None,
         "profile": 0,
         "sphere": False,
         "causal": False,
         "exclude_self": False,
         "offset": 0,
         "dropout": 0.0,
+        "kernel": "cpu",
     }
     return lambda: torch.ops.fna_lightning.radial_attention(*(arguments | changes).values())
 
@@ -273,11 +275,11 @@ def test_the_operator_refuses_tensors_on_another_device(name) -> None:
 @needs_kernel
 def test_the_derivative_checks_its_arguments() -> None:
     q, stats, ones = tokens(2, 3, 40, 8), torch.ones(2, 3, 40, 2), torch.ones(3)
-    settings = (0, False, False, False, 0, 0.0, False, False)
+    settings = (0, False, False, False, 0, 0.0, "cpu", False, False, False)
 
     def backward(grad: Tensor, out: Tensor, stats: Tensor) -> Any:
         return torch.ops.fna_lightning.radial_attention_backward(
-            grad, q, q, q, None, ones, ones, None, out, stats, *settings
+            grad, q, q, q, None, None, ones, ones, None, out, stats, *settings
         )
 
     backward(q, q, stats)

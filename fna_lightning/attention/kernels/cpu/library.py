@@ -11,8 +11,6 @@ from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
 ABI = 3
-# The profiles of csrc/fna.h in their order.
-PROFILES = {"power": 0, "gaussian": 1, "student": 2}
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
