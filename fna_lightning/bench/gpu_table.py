@@ -24,6 +24,7 @@ class Row:
     spill_bytes: int
     loop_spills: int
     shared_bytes: int
+    repeated: float
     instructions: float
     special: float
     tensor_instructions: int
@@ -31,6 +32,7 @@ class Row:
     clocks: dict[str, float]
     picoseconds: float
     dot_product_ratio: float | None = None
+    dot_product_clocks: dict[str, float] | None = None
 
     @property
     def limit(self) -> str:
@@ -38,8 +40,11 @@ class Row:
         return max(self.clocks, key=self.clocks.__getitem__)
 
 
-def row(build: Build, counts: Counts, part: str, dtype: str, width: int, tile: tuple[int, int], pairs: float) -> Row:
-    """Return the row of one build; ``pairs`` are those of one thread in one iteration of the loop."""
+def row(
+    build: Build, counts: Counts, part: str, dtype: str, width: int, tile: tuple[int, int], repeated: float
+) -> Row:
+    """Return the row of one build; ``repeated`` is how often its matrix products are computed."""
+    pairs = tile[0] * tile[1] / build.threads
     times = clocks(counts.loop, pairs, dtype, build.target)
     return Row(
         target=build.target.name,
@@ -53,6 +58,7 @@ def row(build: Build, counts: Counts, part: str, dtype: str, width: int, tile: t
         spill_bytes=counts.spill_bytes,
         loop_spills=counts.spill_instructions,
         shared_bytes=counts.shared_bytes,
+        repeated=repeated,
         instructions=counts.instructions / pairs,
         special=counts.special / pairs,
         tensor_instructions=counts.tensor,
