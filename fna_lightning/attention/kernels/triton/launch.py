@@ -33,8 +33,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.kernels.triton.blocks import Architecture, Blocks, Pass, block_sizes, padded_width
-from fna_lightning.attention.kernels.triton.forward import forward_kernel
-from fna_lightning.attention.kernels.triton.prepare import delta_kernel, prepare_kernel, span_kernel
+from fna_lightning.attention.kernels.triton.prepare import prepare_kernel, span_kernel
 
 # Blocks of the functions that only read or write tokens once.
 TOKEN_BLOCK, SPAN_BLOCK = 32, 1024

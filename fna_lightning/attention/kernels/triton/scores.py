@@ -211,6 +211,8 @@ def slope(z, squared, sine, PROFILE: tl.constexpr, SPHERE: tl.constexpr, HALF: t
         else:
             value = reciprocal(z * sine + sine, HALF, BACKEND)
         return tl.where(sine == 0.0, 0.0, value)
+    if PROFILE == GAUSSIAN:
+        return squared * 0.0 + 1.0
     return tl.where(squared == 0.0, 0.0, reciprocal(z + squared, HALF, BACKEND))
 
 
@@ -246,3 +248,55 @@ def kappa_scale(exponent, per_kappa, PROFILE: tl.constexpr):
     if PROFILE != POWER:
         scale = scale * 2.0
     return scale
+
+
+@triton.jit
+def weights_again(
+    dot,
+    query_norm,
+    key_norm,
+    biases,
+    reference,
+    log_total,
+    factor,
+    per_kappa,
+    PROFILE: tl.constexpr,
+    SPHERE: tl.constexpr,
+    BIAS: tl.constexpr,
+    TIE: tl.constexpr,
+    HALF: tl.constexpr,
+    BACKEND: tl.constexpr,
+):
+    """Return the normalized weights of a tile from the statistics of its rows, its z, z^2 and sine, and its cost."""
+    HAS_LOW: tl.constexpr = (PROFILE != GAUSSIAN) and not HALF
+    z, squared, sine = distances(dot, query_norm, key_norm, per_kappa, TIE, SPHERE, HALF, BACKEND)
+    high, low = cost_parts(z, squared, PROFILE, HALF, BACKEND)
+    if BIAS:
+        biased_high, biased_low = add_bias(high, low, factor, biases, HAS_LOW)
+        p = weights(biased_high, biased_low, reference, log_total, 1.0, HAS_LOW, HALF, BACKEND)
+    else:
+        p = weights(high, low, reference, log_total, factor, HAS_LOW, HALF, BACKEND)
+    return p, z, squared, sine, high, low
+
+
+@triton.jit
+def rounded(pull, DTYPE: tl.constexpr):
+    """Return the gradient of a tile in the dtype of the tokens it is multiplied with; float16 must not overflow."""
+    if DTYPE == tl.float16:
+        pull = tl.minimum(tl.maximum(pull, -65504.0), 65504.0)
+    return pull.to(DTYPE)
+
+
+@triton.jit
+def token_gradient(tokens, norm, sums, products, scale, SPHERE: tl.constexpr):
+    """Return the gradient of a block of tokens x from the pulls G of their pairs with tokens y.
+
+    On R^d it is sum G (x - y), where ``sums`` is sum G and ``products`` is sum G y. On the sphere ``products`` is
+    sum G y / |y|, and the gradient has no component along x.
+    """
+    tokens = tokens.to(tl.float32)
+    if SPHERE:
+        directions = tokens * norm[:, None]
+        along = tl.sum(directions * products, 1)
+        return (directions * along[:, None] - products) * (norm * scale)[:, None]
+    return (tokens * sums[:, None] - products) * scale
