@@ -138,7 +138,9 @@ def loops(code: list[Instruction]) -> list[list[Instruction]]:
         if start < index and any(products(item.opcode) for item in code[start:index]):
             spans.append((start, index))
     innermost = [
-        span for span in spans if not any(span != other and span[0] <= other[0] and other[1] <= span[1] for other in spans)
+        span
+        for span in spans
+        if not any(span != other and span[0] <= other[0] and other[1] <= span[1] for other in spans)
     ]
     return [[entry for entry in code[start : end + 1] if entry.opcode] for start, end in innermost]
 

@@ -31,9 +31,7 @@ def candidates(target: Target, dtype: str, width: int, part: str) -> Iterator[tu
                         yield queries, keys, warps, stages
 
 
-def search(
-    target: Target, dtype: str, width: int, part: str, report: Callable[[Row], None] | None = None
-) -> list[Row]:
+def search(target: Target, dtype: str, width: int, part: str, report: Callable[[Row], None] | None = None) -> list[Row]:
     """Return the rows of all candidates, the best first."""
     from fna_lightning.attention.kernels.triton import launch
     from fna_lightning.attention.kernels.triton.blocks import Blocks

@@ -40,9 +40,7 @@ class Row:
         return max(self.clocks, key=self.clocks.__getitem__)
 
 
-def row(
-    build: Build, counts: Counts, part: str, dtype: str, width: int, tile: tuple[int, int], repeated: float
-) -> Row:
+def row(build: Build, counts: Counts, part: str, dtype: str, width: int, tile: tuple[int, int], repeated: float) -> Row:
     """Return the row of one build; ``repeated`` is how often its matrix products are computed."""
     pairs = tile[0] * tile[1] / build.threads
     times = clocks(counts.loop, pairs, dtype, build.target)

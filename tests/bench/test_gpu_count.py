@@ -78,7 +78,9 @@ def test_products_of_tensor_core_instructions(opcode: str, number: int) -> None:
 
 
 def test_the_roofline_divides_counts_by_rates() -> None:
-    loop = gpu_count.Counter({"MUFU.EX2": 8, "FFMA": 8, "LOP3.LUT": 4, "UIADD3": 2, "LDS.64": 2, "HMMA.16816.F32.BF16": 1})
+    loop = gpu_count.Counter(
+        {"MUFU.EX2": 8, "FFMA": 8, "LOP3.LUT": 4, "UIADD3": 2, "LDS.64": 2, "HMMA.16816.F32.BF16": 1}
+    )
     target = gpu_compile.TARGETS["sm_80"]
     times = gpu_roofline.clocks(loop, 4.0, "bf16", target)
     expected = {"special": 8 / 16, "fp32": 8 / 64, "integer": 4 / 64, "issue": 25 / 128, "tensor": 2048 / 32 / 1024}

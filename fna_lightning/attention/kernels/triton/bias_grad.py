@@ -111,7 +111,7 @@ def bias_grad_kernel(
     columns = tl.arange(0, BLOCK_D)
     value_columns = tl.arange(0, BLOCK_V)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(0, batches_each * heads_each * rows_each * columns_each):
+    for step in range(batches_each * heads_each * rows_each * columns_each):
         index = the_batch * 0 + step
         j0 = (bias_column_block + index % columns_each) * BLOCK_N
         index = index // columns_each

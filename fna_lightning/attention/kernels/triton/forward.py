@@ -26,6 +26,7 @@ from fna_lightning.attention.kernels.triton.scores import (
     GAUSSIAN,
     LOG2_E,
     add_bias,
+    converted,
     cost_parts,
     distances,
     log2_1p,
@@ -156,12 +157,10 @@ def forward_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     least = tl.full((BLOCK_M,), float("inf"), tl.float32)
-    low, a, b, c, high = key_tiles(
-        start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N
-    )
+    low, a, b, c, high = key_tiles(start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         if (EDGE == 1) or (MASK != PAIR_MASK):
-            for step in range(0, tile_count(low, a, b, c, high, EDGE)):
+            for step in range(tile_count(low, a, b, c, high, EDGE)):
                 j0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_N
                 key_rows = k + j0.to(tl.int64) * k_row + keys[:, None] * k_row + columns[None, :]
                 value_rows = v + j0.to(tl.int64) * v_row + keys[:, None] * v_row + value_columns[None, :]
@@ -203,7 +202,10 @@ def forward_kernel(
                     pairs = mask
                     if MASK == PAIR_MASK:
                         pairs = (
-                            mask + j0.to(tl.int64) * mask_column + rows[:, None] * mask_row + keys[None, :] * mask_column
+                            mask
+                            + j0.to(tl.int64) * mask_column
+                            + rows[:, None] * mask_row
+                            + keys[None, :] * mask_column
                         )
                     allowed = allowed_pairs(
                         (start + rows)[:, None],
@@ -228,7 +230,8 @@ def forward_kernel(
                     kept = is_kept(first_word[:, None], second_word[:, None], (j0 + keys)[None, :], threshold)
                     p = tl.where(kept, p, 0.0)
                 acc = acc * decay[:, None]
-                acc = product_add(p.to(value_tile.dtype), value_tile, acc, VALUE_PRECISION, BACKEND)
+                p = converted(p, value_tile.dtype, BACKEND)
+                acc = product_add(p, value_tile, acc, VALUE_PRECISION, BACKEND)
 
     # NaN stays NaN.
     empty = total == 0.0

@@ -187,7 +187,7 @@ def query_grad_kernel(
     low, a, b, c, high = key_tiles(start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         if (EDGE == 1) or (MASK != PAIR_MASK):
-            for step in range(0, tile_count(low, a, b, c, high, EDGE)):
+            for step in range(tile_count(low, a, b, c, high, EDGE)):
                 j0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_N
                 key_rows = k + j0.to(tl.int64) * k_row + keys[:, None] * k_row + columns[None, :]
                 value_rows = v + j0.to(tl.int64) * v_row + keys[:, None] * v_row + value_columns[None, :]
@@ -240,7 +240,10 @@ def query_grad_kernel(
                     pairs = mask
                     if MASK == PAIR_MASK:
                         pairs = (
-                            mask + j0.to(tl.int64) * mask_column + rows[:, None] * mask_row + keys[None, :] * mask_column
+                            mask
+                            + j0.to(tl.int64) * mask_column
+                            + rows[:, None] * mask_row
+                            + keys[None, :] * mask_column
                         )
                     allowed = allowed_pairs(
                         (start + rows)[:, None],
@@ -272,10 +275,10 @@ def query_grad_kernel(
                 pull = score_grad * slopes
                 if SPHERE:
                     pull = pull * key_norm[None, :]
-                pull = rounded(pull, key_tile.dtype)
+                exact_pull, pull = rounded(pull, key_tile.dtype)
                 if not SPHERE:
                     # The rounded numbers, which the product has, too: otherwise the difference of both would be wrong.
-                    pull_sum += tl.sum(pull.to(tl.float32), 1)
+                    pull_sum += tl.sum(exact_pull, 1)
                 acc = product_add(pull, key_tile, acc, SCORE_PRECISION, BACKEND)
 
     gradient = token_gradient(
