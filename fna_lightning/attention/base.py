@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fna_lightning.attention.inputs import check_queries_and_keys, same_dtype
+from fna_lightning.attention.inputs import check_queries_and_keys, heads_per_key_head, repeat_heads, same_dtype
 from fna_lightning.attention.kernels import Call, check_kernel_name, compute
 from fna_lightning.attention.kernels.base import Radial
 from fna_lightning.attention.masks import AttentionMask, build_mask, masked_softmax
@@ -57,7 +57,8 @@ class Attention(nn.Module, ABC):
     def as_dot_product(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Return (q', k', scale) with ``scale * q' @ k'.mT`` = ``log_kernel`` up to a constant per row, or None.
 
-        An attention with such a form can run on PyTorch's fused kernels.
+        An attention with such a form can run on PyTorch's fused kernels. With grouped heads, k has fewer heads than q,
+        see ``forward``, and so has k'.
         """
         return None
 
@@ -95,18 +96,24 @@ class Attention(nn.Module, ABC):
         is_causal: bool = False,
         offset: int = 0,
         bias: Tensor | None = None,
+        enable_gqa: bool = False,
     ) -> Tensor:
         """Return the (B, H, N, M) row-stochastic matrix.
 
         Args:
             q: (B, H, N, D) queries.
             k: (B, H, M, D) keys.
-            mask: boolean, broadcastable to (B, H, N, M), True where attention is allowed.
+            mask: broadcastable to (B, H, N, M): boolean, True where attention is allowed, or floating-point, added to
+                the logarithm of the kernel; -inf masks out a key.
             is_causal: mask out the keys that come after their query.
             offset: position of the first query among the keys.
-            bias: added to the logarithm of the kernel, broadcastable to (B, H, N, M); -inf masks out a key.
+            bias: as a floating-point mask, in addition to ``mask``.
+            enable_gqa: grouped heads: the keys and values may have G heads where G divides H, and query head h uses
+                key head h // (H // G).
         """
-        attention_mask = self.mask_for(q, k, mask, is_causal=is_causal, offset=offset, bias=bias)
+        attention_mask = self.mask_for(q, k, mask, is_causal=is_causal, offset=offset, bias=bias, enable_gqa=enable_gqa)
+        if enable_gqa:
+            k = repeat_heads(k, heads_per_key_head(q, k))
         q, k = same_dtype(q, k)
         return self.masked_weights(q, k, attention_mask, self.log_density(q, k, attention_mask))
 
@@ -120,10 +127,12 @@ class Attention(nn.Module, ABC):
         is_causal: bool = False,
         offset: int = 0,
         bias: Tensor | None = None,
+        enable_gqa: bool = False,
     ) -> Tensor:
         """Return the (B, H, N, D_v) weighted means of the (B, H, M, D_v) values; arguments as for ``weights``."""
-        attention_mask = self.mask_for(q, k, mask, is_causal=is_causal, offset=offset, bias=bias)
-        return compute(Call(self, q, k, v, attention_mask, self.dropout if self.training else 0.0))
+        attention_mask = self.mask_for(q, k, mask, is_causal=is_causal, offset=offset, bias=bias, enable_gqa=enable_gqa)
+        group_size = heads_per_key_head(q, k) if enable_gqa else 1
+        return compute(Call(self, q, k, v, attention_mask, self.dropout if self.training else 0.0, group_size))
 
     def mask_for(
         self,
@@ -134,9 +143,12 @@ class Attention(nn.Module, ABC):
         is_causal: bool = False,
         offset: int = 0,
         bias: Tensor | None = None,
+        enable_gqa: bool = False,
     ) -> AttentionMask:
         """Return the mask of one call, after checking it against the queries and keys."""
-        check_queries_and_keys(q, k, mask, bias, offset)
+        check_queries_and_keys(q, k, mask, bias, offset, enable_gqa=enable_gqa)
+        if mask is not None and mask.is_floating_point():
+            mask, bias = None, mask if bias is None else mask + bias
         attention_mask = build_mask(mask, bias, is_causal=is_causal, exclude_self=self.exclude_self, offset=offset)
         attention_mask.check(q.size(-2), k.size(-2))
         if self.density_power and q.size(-2) != k.size(-2):

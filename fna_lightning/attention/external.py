@@ -9,6 +9,7 @@ import itertools
 from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
+from fna_lightning.attention.inputs import heads_per_key_head
 from fna_lightning.attention.kernels import Call, compute
 
 
@@ -38,6 +39,7 @@ class ExternalAttention(nn.Module):
         is_causal: bool = False,
         dropout: float = 0.0,
         is_self: bool | None = None,
+        enable_gqa: bool = False,
     ) -> Tensor:
         """Return the (B, H, N, D_v) weighted means of the values.
 
@@ -45,15 +47,18 @@ class ExternalAttention(nn.Module):
             q: (B, H, N, D) queries.
             k: (B, H, M, D) keys.
             v: (B, H, M, D_v) values.
-            mask: boolean, broadcastable to (B, H, N, M), True where attention is allowed.
-            bias: added to the logarithm of the kernel, broadcastable to (B, H, N, M).
+            mask: broadcastable to (B, H, N, M): boolean, True where attention is allowed, or floating-point, added to
+                the logarithm of the kernel.
+            bias: as a floating-point mask, in addition to ``mask``.
             is_causal: mask out the keys that come after their query.
             dropout: probability of dropping a weight.
             is_self: whether queries and keys come from the same tokens; None if the caller does not know. The output
                 does not depend on it: hooks need it to know whether the weights form a graph of tokens.
+            enable_gqa: grouped heads: k and v may have fewer heads than q, see ``Attention.weights``.
         """
-        attention_mask = self.attention.mask_for(q, k, mask, is_causal=is_causal, bias=bias)
-        return compute(Call(self.attention, q, k, v, attention_mask, dropout))
+        attention_mask = self.attention.mask_for(q, k, mask, is_causal=is_causal, bias=bias, enable_gqa=enable_gqa)
+        group_size = heads_per_key_head(q, k) if enable_gqa else 1
+        return compute(Call(self.attention, q, k, v, attention_mask, dropout, group_size))
 
     def learned_values(self) -> dict[str, Tensor]:
         """Return the learned values of each head, by name."""

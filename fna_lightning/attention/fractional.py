@@ -15,6 +15,7 @@ from torch import Tensor
 from fna_lightning.attention.distance import bfloat16_parts, distance_dtype
 from fna_lightning.attention.distance_attention import DistanceAttention, IntrinsicDim, RadialForm
 from fna_lightning.attention.heads import in_distance_dtype, per_head
+from fna_lightning.attention.inputs import count_heads, repeat_heads
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.attention.kernels.base import Profile, Radial
 from fna_lightning.attention.learned import learned_module
@@ -107,7 +108,9 @@ class Fractional(DistanceAttention):
             if k.size(-2):
                 # A key that is not finite must not move the other keys.
                 origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
-                q, k = q - origin, k - origin
+                grouped = count_heads(q) > count_heads(k) > 1
+                q = q - (repeat_heads(origin, count_heads(q) // count_heads(k)) if grouped else origin)
+                k = k - origin
             parts = [k.square().sum(dim=-1, keepdim=True)]
         minus_half = q.new_full((), -0.5).expand(*q.shape[:-1], len(parts))
         wide_q = torch.cat([q, minus_half], dim=-1)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fna_lightning.attention.distance_attention import IntrinsicDim
 from fna_lightning.attention.fractional import Fractional
-from fna_lightning.attention.inputs import count_heads
+from fna_lightning.attention.inputs import count_heads, heads_per_key_head, repeat_heads
 from fna_lightning.attention.kernels import Call, compute
 from fna_lightning.attention.masks import AttentionMask
 from fna_lightning.attention.spherical import Spherical
@@ -27,6 +27,7 @@ def fractional_attention(
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
+    enable_gqa: bool = False,
     exclude_self: bool = False,
     kernel: str = "auto",
 ) -> Tensor:
@@ -43,9 +44,13 @@ def fractional_attention(
         intrinsic_dim: the dimension d_M in the exponent; None takes d_H, except on the sphere with one head, where it
             takes d_H - 1. One head means that axis -3 of q has size 1, or that q is (n, d_H). ``Spherical`` follows
             the same rule. "auto" estimates it from the keys of this call, for each head.
-        attn_mask: boolean, broadcastable to (..., n, m), True where attention is allowed.
+        attn_mask: broadcastable to (..., n, m), as in PyTorch's function: boolean, True where attention is allowed, or
+            floating-point, added to the logits log C before the softmax; -inf masks out a key. It may require
+            gradients.
         is_causal: query ``i`` may only attend to the keys ``j <= i``; combines with ``attn_mask``.
         dropout_p: probability of dropping a weight; applied whenever it is not 0, as in PyTorch's function.
+        enable_gqa: grouped heads, as in PyTorch's function: k and v may have G heads where q has H heads and G divides
+            H. Query head h uses key head h // (H // G).
         exclude_self: whether query ``i`` may not attend to key ``i``; needs n = m.
         kernel: a name of ``available_kernels()``, or "auto".
 
@@ -58,10 +63,11 @@ def fractional_attention(
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p must lie in [0, 1), got {dropout_p}")
     attention = _attention(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
-    mask = attention.mask_for(q, k, attn_mask, is_causal=is_causal)
+    mask = attention.mask_for(q, k, attn_mask, is_causal=is_causal, enable_gqa=enable_gqa)
+    group_size = heads_per_key_head(q, k) if enable_gqa else 1
     if intrinsic_dim == "auto":
-        attention = _with_estimate(attention, q, k, mask)
-    return compute(Call(attention, q, k, v, mask, dropout_p))
+        attention = _with_estimate(attention, q, repeat_heads(k, group_size), mask)
+    return compute(Call(attention, q, k, v, mask, dropout_p, group_size))
 
 
 def attention_weights(
@@ -74,13 +80,16 @@ def attention_weights(
     intrinsic_dim: IntrinsicDim = None,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
+    enable_gqa: bool = False,
     exclude_self: bool = False,
 ) -> Tensor:
     """Return the (..., n, m) row-stochastic matrix of ``fractional_attention``, with the same arguments."""
     attention = _attention(manifold, alpha, kappa, intrinsic_dim, exclude_self, "auto")
     if intrinsic_dim == "auto":
-        attention = _with_estimate(attention, q, k, attention.mask_for(q, k, attn_mask, is_causal=is_causal))
-    return attention.weights(q, k, attn_mask, is_causal=is_causal)
+        mask = attention.mask_for(q, k, attn_mask, is_causal=is_causal, enable_gqa=enable_gqa)
+        keys = repeat_heads(k, heads_per_key_head(q, k)) if enable_gqa else k
+        attention = _with_estimate(attention, q, keys, mask)
+    return attention.weights(q, k, attn_mask, is_causal=is_causal, enable_gqa=enable_gqa)
 
 
 def _with_estimate(attention: Fractional, q: Tensor, k: Tensor, mask: AttentionMask) -> Fractional:

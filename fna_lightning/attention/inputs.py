@@ -18,10 +18,47 @@ def count_heads(q: Tensor) -> int:
     return q.size(-3) if q.dim() >= 3 else 1
 
 
+def heads_per_key_head(q: Tensor, k: Tensor) -> int:
+    """Return the number of query heads that share a key head (grouped heads, ``enable_gqa``).
+
+    Raises:
+        ValueError: if there is no heads axis, or the number of query heads is not a multiple of that of key heads.
+    """
+    if q.dim() < 3 or k.dim() < 3:
+        raise ValueError(
+            f"enable_gqa needs a heads axis, (..., heads, tokens, width), got q of shape {tuple(q.shape)} and k of "
+            f"shape {tuple(k.shape)}"
+        )
+    heads, key_heads = q.size(-3), k.size(-3)
+    if heads == key_heads:
+        return 1
+    if not key_heads or heads % key_heads:
+        raise ValueError(
+            f"the number of query heads ({heads}) must be a multiple of the number of key heads ({key_heads}) with "
+            f"enable_gqa: q is {tuple(q.shape)}, k is {tuple(k.shape)}"
+        )
+    return heads // key_heads
+
+
+def repeat_heads(x: Tensor, times: int) -> Tensor:
+    """Return (..., G, m, d) keys or values with each head repeated for the ``times`` query heads that share it."""
+    if times == 1:
+        return x
+    return x.unsqueeze(-3).expand(*x.shape[:-2], times, *x.shape[-2:]).flatten(-4, -3)
+
+
 def check_queries_and_keys(
-    q: Tensor, k: Tensor, mask: Tensor | None = None, bias: Tensor | None = None, offset: int = 0
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    offset: int = 0,
+    *,
+    enable_gqa: bool = False,
 ) -> None:
     """Raise unless (..., n, d) queries, (..., m, d) keys and their mask, bias and offset match.
+
+    With ``enable_gqa`` the number of query heads may be a multiple of the number of key heads.
 
     Raises:
         ValueError: if shapes or devices do not match, or the offset is too large.
@@ -43,6 +80,8 @@ def check_queries_and_keys(
         )
     # Compare whole shapes first, because slicing a shape is slow.
     if q_shape != k_shape and q_shape[:-2] != k_shape[:-2]:
+        if enable_gqa and heads_per_key_head(q, k) > 1:
+            k_shape = torch.Size((*k_shape[:-3], q_shape[-3], *k_shape[-2:]))
         _broadcast("q", q_shape[:-2], "k", k_shape[:-2])
     if offset and not -LARGEST_OFFSET <= offset <= LARGEST_OFFSET:
         raise ValueError(f"offset must lie between -2**62 and 2**62, got {offset}")
@@ -51,9 +90,10 @@ def check_queries_and_keys(
     batch = q_shape[:-2] if q_shape[:-2] == k_shape[:-2] else torch.broadcast_shapes(q_shape[:-2], k_shape[:-2])
     shape = (*batch, q_shape[-2], k_shape[-2])
     if mask is not None:
-        if mask.dtype is not torch.bool:
+        if mask.dtype is not torch.bool and not mask.is_floating_point():
             raise TypeError(
-                f"attn_mask must be boolean (True = may attend), got {mask.dtype}; compare it first, e.g. mask > 0"
+                "attn_mask must be boolean (True = may attend) or floating-point (added to the logits), got "
+                f"{mask.dtype}; convert it, e.g. with .bool()"
             )
         _check_matrix("attn_mask", mask, q, shape)
     if bias is not None:
@@ -65,8 +105,11 @@ def check_queries_and_keys(
         _check_matrix("bias", bias, q, shape)
 
 
-def check_values(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise unless (..., m, d_v) values match queries and keys that have been checked; their width is arbitrary."""
+def check_values(q: Tensor, k: Tensor, v: Tensor, group_size: int = 1) -> None:
+    """Raise unless (..., m, d_v) values match queries and keys that have been checked; their width is arbitrary.
+
+    With grouped heads (``group_size`` > 1) they must have as many heads as the keys.
+    """
     k_shape, v_shape = k.shape, v.shape
     if k_shape != v_shape:
         if len(v_shape) < 2:
@@ -77,7 +120,14 @@ def check_values(q: Tensor, k: Tensor, v: Tensor) -> None:
                 f"{tuple(k_shape)}, v is {tuple(v_shape)}"
             )
         if k_shape[:-2] != v_shape[:-2]:
-            _broadcast("q and k", torch.broadcast_shapes(q.shape[:-2], k_shape[:-2]), "v", v_shape[:-2])
+            heads = 3 if group_size > 1 else 2
+            if heads == 3 and (len(v_shape) < 3 or v_shape[-3] != k_shape[-3]):
+                raise ValueError(
+                    f"k and v must have the same number of heads with enable_gqa: k is {tuple(k_shape)}, v is "
+                    f"{tuple(v_shape)}"
+                )
+            batch = torch.broadcast_shapes(q.shape[:-heads], k_shape[:-heads])
+            _broadcast("q and k", batch, "v", v_shape[:-heads])
     if v.device != k.device:
         raise ValueError(_different_devices("k", k, "v", v))
     if v.dtype is not k.dtype:
@@ -110,8 +160,11 @@ def _broadcast(first: str, a: torch.Size, second: str, b: torch.Size) -> None:
     try:
         torch.broadcast_shapes(a, b)
     except RuntimeError:
+        grouped = a and b and b[-1] and a[-1] % b[-1] == 0 and a[-1] != b[-1]
+        hint = "; pass enable_gqa=True if each key head is shared by a group of query heads" if grouped else ""
         raise ValueError(
             f"the batch and head axes of {first} and those of {second} do not broadcast: {tuple(a)} and {tuple(b)}"
+            f"{hint}"
         ) from None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, ExternalAttention, MultiheadAttention
+from fna_lightning.attention.inputs import heads_per_key_head, repeat_heads
 
 AttentionLayer = MultiheadAttention | ExternalAttention
 
@@ -25,8 +26,8 @@ class LayerCall:
     Attributes:
         attention: the attention of the layer.
         q: (B, H, N, D) queries.
-        k: (B, H, M, D) keys.
-        v: (B, H, M, D_v) values.
+        k: (B, H, M, D) keys; grouped heads are repeated.
+        v: (B, H, M, D_v) values; grouped heads are repeated.
         masking: mask, bias and causality, as keyword arguments of ``Attention.weights``.
         is_self: whether the call is self-attention; None if the layer cannot tell.
         cached: whether the call uses a key-value cache.
@@ -67,7 +68,11 @@ def layer_call(layer: AttentionLayer, args: tuple[Any, ...], kwargs: Mapping[str
     inputs = bound.arguments
     if isinstance(layer, ExternalAttention):
         masking = {name: inputs[name] for name in ("mask", "bias", "is_causal")}
-        return LayerCall(layer.attention, inputs["q"], inputs["k"], inputs["v"], masking, inputs["is_self"])
+        q, k, v = inputs["q"], inputs["k"], inputs["v"]
+        if inputs["enable_gqa"]:
+            group_size = heads_per_key_head(q, k)
+            k, v = repeat_heads(k, group_size), repeat_heads(v, group_size)
+        return LayerCall(layer.attention, q, k, v, masking, inputs["is_self"])
     x, context = inputs["x"], inputs["context"]
     q, k, v = layer.heads(x, context)
     masking = {name: inputs[name] for name in ("mask", "is_causal")}

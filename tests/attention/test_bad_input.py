@@ -43,10 +43,14 @@ def test_a_mask_of_the_wrong_shape_names_both_shapes() -> None:
         fractional_attention(q, k, v, attn_mask=torch.ones(4, 2, 3, 5, 7, dtype=torch.bool))
 
 
-def test_a_mask_that_is_not_boolean() -> None:
+def test_a_mask_that_is_neither_boolean_nor_floating_point() -> None:
     q, k, v = qkv()
-    with pytest.raises(TypeError, match=r"attn_mask must be boolean.*got torch.float32"):
-        fractional_attention(q, k, v, attn_mask=torch.zeros(5, 7))
+    with pytest.raises(TypeError, match=r"boolean \(True = may attend\) or floating-point .* got torch.int64; convert"):
+        fractional_attention(q, k, v, attn_mask=torch.zeros(5, 7, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"bias must be a floating-point tensor.*got torch.bool"):
+        Fractional()(q, k, v, bias=torch.ones(5, 7, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"attn_mask of shape \(5, 6\) does not broadcast to \(2, 3, 5, 7\)"):
+        fractional_attention(q, k, v, attn_mask=torch.zeros(5, 6))
 
 
 def test_queries_and_keys_of_different_width() -> None:

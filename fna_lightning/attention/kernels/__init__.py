@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fna_lightning.attention.inputs import check_values, same_dtype
+from fna_lightning.attention.inputs import check_values, repeat_heads, same_dtype
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.chunked import Chunked
 from fna_lightning.attention.kernels.cpu import Cpu
@@ -66,18 +66,18 @@ def choose(call: Call) -> Kernel:
 
 def compute(call: Call) -> Tensor:
     """Check the values against queries and keys, and return the output of the call."""
-    check_values(call.q, call.k, call.v)
+    check_values(call.q, call.k, call.v, call.group_size)
     if call.q.dtype is not call.k.dtype:
         q, k = same_dtype(call.q, call.k)
         call = replace(call, q=q, k=k)
     if call.attention.training:
-        call.attention.observe_keys(call.k, call.mask)
+        call.attention.observe_keys(repeat_heads(call.k, call.group_size), call.mask)
     kernel = choose(call)
     # The repr of an attention takes longer than a small call, so it is computed only when the kernel changes.
     if not torch.compiler.is_compiling() and _last.get(call.attention) != kernel.name:
         _last[call.attention] = kernel.name
         _log_once(repr(call.attention), kernel.name)
-    return kernel.run(call)
+    return kernel.run(call if kernel.grouped else call.ungrouped())
 
 
 def chosen_kernels(*models: nn.Module) -> dict[str, str]:

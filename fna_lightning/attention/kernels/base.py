@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
+
+from fna_lightning.attention.inputs import repeat_heads
 
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
@@ -43,6 +45,8 @@ class Call:
     v: Tensor
     mask: AttentionMask
     dropout: float
+    # Number of query heads that share a key head, which is then the number of query heads divided by it.
+    group_size: int = 1
     # Lists as caches: functools.cached_property takes a lock in Python 3.11, which torch.compile cannot trace.
     _radial: list[Radial | None] = field(default_factory=list, init=False, repr=False, compare=False)
     _dot_product: list[tuple[Tensor, Tensor, float] | None] = field(
@@ -63,11 +67,20 @@ class Call:
             self._dot_product.append(self.attention.as_dot_product(self.q, self.k))
         return self._dot_product[0]
 
+    def ungrouped(self) -> Call:
+        """Return the same call with as many key heads as query heads: grouped keys and values are repeated."""
+        if self.group_size == 1:
+            return self
+        k, v = (repeat_heads(x, self.group_size) for x in (self.k, self.v))
+        return replace(self, k=k, v=v, group_size=1)
+
 
 class Kernel(ABC):
     """Computes the output of an attention, exactly."""
 
     name: str
+    # Whether it computes grouped heads itself. Other kernels get repeated keys and values.
+    grouped = False
     # Whether an exported program may contain it: only PyTorch operators, and no Python loop over the sequence length.
     portable = True
 

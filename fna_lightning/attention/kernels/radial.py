@@ -265,7 +265,10 @@ def run(call: Call, kernel: str) -> Tensor:
     if radial.sphere:
         q, k = unit(q), unit(k)
     batch_shape = q.shape[:-2]
-    if not (batch_shape == k.shape[:-2] == v.shape[:-2]):
+    if call.group_size > 1:
+        batch_shape = torch.Size((*torch.broadcast_shapes(*(x.shape[:-3] for x in (q, k, v))), q.size(-3)))
+        q, k, v = (x.expand(*batch_shape[:-1], *x.shape[-3:]) for x in (q, k, v))
+    elif not (batch_shape == k.shape[:-2] == v.shape[:-2]):
         batch_shape = torch.broadcast_shapes(batch_shape, k.shape[:-2], v.shape[:-2])
         q, k, v = (x.expand(*batch_shape, *x.shape[-2:]) for x in (q, k, v))
     mask, bias = call.mask, call.mask.bias

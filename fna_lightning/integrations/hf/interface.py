@@ -52,9 +52,6 @@ def fna_attention(
                 f"{type(module).__name__} {effect} ({name}), which FNA does not support; use another model"
             )
     core = core_of(module)
-    groups = query.size(1) // key.size(1)
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     # Without a mask the layer relies on the flag; a single query attends to all earlier keys.
     causal = bool(causal) and attention_mask is None and query.size(2) > 1
@@ -65,10 +62,10 @@ def fna_attention(
     mask, bias = _mask_and_bias(attention_mask, position_bias)
     if isinstance(core.attention, DotProduct):
         core.attention.scale = scaling
-    out = core(query, key, value, mask, bias=bias, is_causal=causal, dropout=dropout)
+    out = core(query, key, value, mask, bias=bias, is_causal=causal, dropout=dropout, enable_gqa=True)
     weights = None
     if kwargs.get("output_attentions"):
-        weights = core.attention.weights(query, key, mask, bias=bias, is_causal=causal)
+        weights = core.attention.weights(query, key, mask, bias=bias, is_causal=causal, enable_gqa=True)
     return out.transpose(1, 2).contiguous(), weights
 
 

@@ -1,8 +1,8 @@
 """Exact attention on the CPU in one pass over the keys, written in C.
 
 The power law then costs about as much as dot-product attention. The weights are never stored: the forward pass keeps
-two numbers per row, and the backward pass computes the weights again. float16 and bfloat16 are computed in float32;
-float64 is left to the ``chunked`` kernel.
+two numbers per row, and the backward pass computes the weights again. Grouped keys and values are not copied. float16
+and bfloat16 are computed in float32; float64 is left to the ``chunked`` kernel.
 """
 
 import torch
@@ -23,6 +23,7 @@ class Cpu(Kernel):
 
     name = "cpu"
     portable = False
+    grouped = True
 
     def unavailable(self) -> str | None:
         return library.unavailable()
@@ -32,8 +33,6 @@ class Cpu(Kernel):
             return f"it runs on the CPU, the tensors are on {call.q.device}"
         if call.attention.density_power:
             return "it does not support density_power"
-        if call.mask.bias is not None:
-            return "it does not support a bias"
         for tensor in (call.q, call.k, call.v):
             if tensor.dtype not in DTYPES:
                 return f"it computes in float32, got {tensor.dtype}"

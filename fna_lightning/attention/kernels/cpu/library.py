@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
-ABI = 3
+ABI = 4
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
@@ -28,13 +28,21 @@ class MaskView(Structure):
     _fields_ = (("data", c_void_p), ("batch", c_int64), ("head", c_int64), ("row", c_int64), ("col", c_int64))
 
 
+class BiasView(Structure):
+    """``fna_bias`` of csrc/fna.h."""
+
+    _fields_ = MaskView._fields_
+
+
 class Args(Structure):
     """``fna_args`` of csrc/fna.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("batches", "heads", "n", "m", "d", "dv")),
+        *((name, c_int64) for name in ("batches", "heads", "key_heads", "n", "m", "d", "dv")),
         *((name, TensorView) for name in ("q", "k", "v", "out", "grad_out", "grad_q", "grad_k", "grad_v")),
         ("mask", MaskView),
+        ("bias", BiasView),
+        ("grad_bias", TensorView),
         *((name, c_void_p) for name in ("stats", "kappa", "exponent", "grad_kappa", "grad_exponent")),
         ("offset", c_int64),
         ("seed", c_uint64),
@@ -103,12 +111,16 @@ def tensor_view(tensor: Tensor) -> TensorView:
     return TensorView(tensor.data_ptr(), batch, head, row)
 
 
-def mask_view(mask: Tensor | None, shape: tuple[int, int, int, int]) -> MaskView:
+def mask_view(mask: Tensor, shape: tuple[int, int, int, int]) -> MaskView:
     """Return the C view of a boolean mask; broadcast axes have stride 0."""
-    if mask is None:
-        return MaskView(None, 0, 0, 0, 0)
     expanded = mask.expand(shape)
     return MaskView(expanded.data_ptr(), *expanded.stride())
+
+
+def bias_view(bias: Tensor, shape: tuple[int, int, int, int]) -> BiasView:
+    """Return the C view of a float32 bias; broadcast axes have stride 0."""
+    expanded = bias.expand(shape)
+    return BiasView(expanded.data_ptr(), *expanded.stride())
 
 
 def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:

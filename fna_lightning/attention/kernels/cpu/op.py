@@ -32,7 +32,9 @@ def _row_major(tensor: Tensor) -> Tensor:
 def _args(q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, kappa: Tensor, exponent: Tensor) -> c.Args:
     b, h, n, d = q.shape
     m, width = v.shape[-2:]
-    args = c.Args(b, h, n, m, d, width, c.tensor_view(q), c.tensor_view(k), c.tensor_view(v), c.tensor_view(out))
+    args = c.Args(
+        b, h, k.size(1), n, m, d, width, c.tensor_view(q), c.tensor_view(k), c.tensor_view(v), c.tensor_view(out)
+    )
     args.stats, args.kappa, args.exponent = stats.data_ptr(), kappa.data_ptr(), exponent.data_ptr()
     args.threads = c.threads_for(b, h, n, m, d + width)
     return args
@@ -52,6 +54,8 @@ def _set_options(
 ) -> None:
     if mask is not None:
         args.mask = c.mask_view(mask, (args.batches, args.heads, args.n, args.m))
+    if bias is not None:
+        args.bias = c.bias_view(bias, (args.batches, args.heads, args.n, args.m))
     args.profile, args.sphere, args.causal, args.exclude_self = profile, sphere, causal, exclude_self
     args.offset, args.dropout = offset, dropout
     if seed is not None:
@@ -108,6 +112,9 @@ def backward(
         by_kappa, args.grad_kappa = c.float64_zeros(by_head)
     if learn_exponent:
         by_exponent, args.grad_exponent = c.float64_zeros(by_head)
+    # The weights do not depend on a number that is added to a whole row, so the gradient of a bias without keys is 0.
+    if learn_bias and grads[3].dim() and grads[3].size(-1) > 1:
+        args.grad_bias = c.tensor_view(grads[3].expand(args.batches, args.heads, args.n, args.m))
     c.run("fna_backward", args)
     if learn_kappa:
         grads[4].copy_(by_kappa.sum(dim=0))

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from fna_lightning.attention.kernels.triton.dropout import is_kept, row_words
 from fna_lightning.attention.kernels.triton.ranges import KEY_MASK, PAIR_MASK, allowed_pairs
-from fna_lightning.attention.kernels.triton.scores import GAUSSIAN, LOG2_E, product, weights_again
+from fna_lightning.attention.kernels.triton.scores import GAUSSIAN, LOG2_E, product, rounded, weights_again
 
 
 @triton.jit(do_not_specialize=["heads", "n", "m", "offset", "threshold", "keep_scale", "batches", "bias_batches", "bias_heads"])
@@ -111,7 +111,7 @@ def bias_grad_kernel(
     columns = tl.arange(0, BLOCK_D)
     value_columns = tl.arange(0, BLOCK_V)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(batches_each * heads_each * rows_each * columns_each):
+    for step in range(0, batches_each * heads_each * rows_each * columns_each):
         index = the_batch * 0 + step
         j0 = (bias_column_block + index % columns_each) * BLOCK_N
         index = index // columns_each
@@ -204,17 +204,17 @@ def bias_grad_kernel(
     target_columns = bias_column_block * BLOCK_N + keys
     head_start = (the_batch.to(tl.int64) * bias_heads + the_head) * bias_rows
     if SUM_ROWS and SUM_COLUMNS:
-        tl.store(bias_grad + head_start, tl.sum(tl.sum(acc, 1), 0).to(bias_grad.dtype.element_ty))
+        tl.store(bias_grad + head_start, rounded(tl.sum(tl.sum(acc, 1), 0), bias_grad.dtype.element_ty, BACKEND))
     elif SUM_ROWS:
         target = bias_grad + head_start * bias_columns + target_columns
-        tl.store(target, tl.sum(acc, 0).to(bias_grad.dtype.element_ty), mask=target_columns < m)
+        tl.store(target, rounded(tl.sum(acc, 0), bias_grad.dtype.element_ty, BACKEND), mask=target_columns < m)
     elif SUM_COLUMNS:
         target = bias_grad + head_start + target_rows
-        tl.store(target, tl.sum(acc, 1).to(bias_grad.dtype.element_ty), mask=target_rows < n)
+        tl.store(target, rounded(tl.sum(acc, 1), bias_grad.dtype.element_ty, BACKEND), mask=target_rows < n)
     else:
         target = bias_grad + (head_start + target_rows)[:, None] * bias_columns + target_columns[None, :]
         tl.store(
             target,
-            acc.to(bias_grad.dtype.element_ty),
+            rounded(acc, bias_grad.dtype.element_ty, BACKEND),
             mask=(target_rows < n)[:, None] & (target_columns < m)[None, :],
         )

@@ -26,13 +26,13 @@ from fna_lightning.attention.kernels.triton.scores import (
     GAUSSIAN,
     LOG2_E,
     add_bias,
-    converted,
     cost_parts,
     distances,
     log2_1p,
     power_of_2,
     product,
     product_add,
+    rounded,
     sum_parts,
     weights,
 )
@@ -157,10 +157,12 @@ def forward_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     least = tl.full((BLOCK_M,), float("inf"), tl.float32)
-    low, a, b, c, high = key_tiles(start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N)
+    low, a, b, c, high = key_tiles(
+        start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N
+    )
     for EDGE in tl.static_range(2):
         if (EDGE == 1) or (MASK != PAIR_MASK):
-            for step in range(tile_count(low, a, b, c, high, EDGE)):
+            for step in range(0, tile_count(low, a, b, c, high, EDGE)):
                 j0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_N
                 key_rows = k + j0.to(tl.int64) * k_row + keys[:, None] * k_row + columns[None, :]
                 value_rows = v + j0.to(tl.int64) * v_row + keys[:, None] * v_row + value_columns[None, :]
@@ -202,10 +204,7 @@ def forward_kernel(
                     pairs = mask
                     if MASK == PAIR_MASK:
                         pairs = (
-                            mask
-                            + j0.to(tl.int64) * mask_column
-                            + rows[:, None] * mask_row
-                            + keys[None, :] * mask_column
+                            mask + j0.to(tl.int64) * mask_column + rows[:, None] * mask_row + keys[None, :] * mask_column
                         )
                     allowed = allowed_pairs(
                         (start + rows)[:, None],
@@ -230,8 +229,7 @@ def forward_kernel(
                     kept = is_kept(first_word[:, None], second_word[:, None], (j0 + keys)[None, :], threshold)
                     p = tl.where(kept, p, 0.0)
                 acc = acc * decay[:, None]
-                p = converted(p, value_tile.dtype, BACKEND)
-                acc = product_add(p, value_tile, acc, VALUE_PRECISION, BACKEND)
+                acc = product_add(rounded(p, value_tile.dtype, BACKEND), value_tile, acc, VALUE_PRECISION, BACKEND)
 
     # NaN stays NaN.
     empty = total == 0.0
@@ -239,7 +237,7 @@ def forward_kernel(
     out += batch * out_batch + head * out_head + start.to(tl.int64) * out_row
     tl.store(
         out + rows[:, None] * out_row + value_columns[None, :],
-        (acc * scale[:, None]).to(out.dtype.element_ty),
+        rounded(acc * scale[:, None], out.dtype.element_ty, BACKEND),
         mask=row_exists[:, None] & (value_columns < value_width)[None, :],
     )
     log_high, log_low = log2_1p(total - 1.0, HALF, BACKEND)

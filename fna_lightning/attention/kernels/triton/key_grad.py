@@ -21,10 +21,10 @@ from fna_lightning.attention.kernels.triton.ranges import (
 from fna_lightning.attention.kernels.triton.scores import (
     GAUSSIAN,
     LOG2_E,
-    converted,
     product,
     product_add,
     rounded,
+    rounded_pull,
     slope,
     slope_scale,
     token_gradient,
@@ -131,7 +131,7 @@ def key_grad_kernel(
     value_acc = tl.zeros((BLOCK_N, BLOCK_V), tl.float32)
     pull_sum = tl.zeros((BLOCK_N,), tl.float32)
     visible = key_exists
-    for member in range(GROUP):
+    for member in range(0, GROUP):
         head = group * GROUP + member
         head_index = batch * heads + head
         per_kappa = 1.0 / tl.load(kappa + head)
@@ -160,7 +160,7 @@ def key_grad_kernel(
             low, a, b, c, high = low * some, a * some, b * some, c * some, high * some
         for EDGE in tl.static_range(2):
             if (EDGE == 1) or (MASK != PAIR_MASK):
-                for step in range(tile_count(low, a, b, c, high, EDGE)):
+                for step in range(0, tile_count(low, a, b, c, high, EDGE)):
                     i0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_M
                     query_rows = q_start + i0.to(tl.int64) * q_row + rows[:, None] * q_row + columns[None, :]
                     grad_rows = grad_start + i0.to(tl.int64) * grad_row + rows[:, None] * grad_row
@@ -168,7 +168,9 @@ def key_grad_kernel(
                     index = query_index + i0 + rows
                     if EDGE:
                         exists = i0 + rows < n
-                        query_tile = tl.load(query_rows, mask=exists[:, None] & (columns < width)[None, :], other=0.0)
+                        query_tile = tl.load(
+                            query_rows, mask=exists[:, None] & (columns < width)[None, :], other=0.0
+                        )
                         grad_tile = tl.load(
                             grad_rows, mask=exists[:, None] & (value_columns < value_width)[None, :], other=0.0
                         )
@@ -244,15 +246,16 @@ def key_grad_kernel(
                         kept = is_kept(first_word[None, :], second_word[None, :], (start + keys)[:, None], threshold)
                         weight_grad = tl.where(kept, weight_grad * keep_scale, 0.0)
                         dropped = tl.where(kept, p, 0.0)
-                    dropped = converted(dropped, grad_tile.dtype, BACKEND)
-                    value_acc = product_add(dropped, grad_tile, value_acc, VALUE_PRECISION, BACKEND)
+                    value_acc = product_add(
+                        rounded(dropped, grad_tile.dtype, BACKEND), grad_tile, value_acc, VALUE_PRECISION, BACKEND
+                    )
                     pull = p * (weight_grad - row_delta[None, :])
                     pull = pull * slope(z, squared, sine, PROFILE, SPHERE, HALF, BACKEND)
                     if SPHERE:
                         pull = pull * query_norm[None, :]
                     if GROUP > 1:
                         pull = pull * slope_scale(power, per_kappa, PROFILE, SPHERE)
-                    exact_pull, pull = rounded(pull, query_tile.dtype)
+                    exact_pull, pull = rounded_pull(pull, query_tile.dtype, BACKEND)
                     if not SPHERE:
                         pull_sum += tl.sum(exact_pull, 1)
                     key_acc = product_add(pull, query_tile, key_acc, SCORE_PRECISION, BACKEND)
@@ -269,12 +272,12 @@ def key_grad_kernel(
     key_grad += batch * key_grad_batch + group * key_grad_head + start.to(tl.int64) * key_grad_row
     tl.store(
         key_grad + keys[:, None] * key_grad_row + columns[None, :],
-        gradient.to(key_grad.dtype.element_ty),
+        rounded(gradient, key_grad.dtype.element_ty, BACKEND),
         mask=key_inside,
     )
     value_grad += batch * value_grad_batch + group * value_grad_head + start.to(tl.int64) * value_grad_row
     tl.store(
         value_grad + keys[:, None] * value_grad_row + value_columns[None, :],
-        value_gradient.to(value_grad.dtype.element_ty),
+        rounded(value_gradient, value_grad.dtype.element_ty, BACKEND),
         mask=value_inside,
     )

@@ -31,6 +31,7 @@ from fna_lightning.attention.kernels.triton.scores import (
     product,
     product_add,
     rounded,
+    rounded_pull,
     slope,
     slope_scale,
     token_gradient,
@@ -187,7 +188,7 @@ def query_grad_kernel(
     low, a, b, c, high = key_tiles(start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         if (EDGE == 1) or (MASK != PAIR_MASK):
-            for step in range(tile_count(low, a, b, c, high, EDGE)):
+            for step in range(0, tile_count(low, a, b, c, high, EDGE)):
                 j0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_N
                 key_rows = k + j0.to(tl.int64) * k_row + keys[:, None] * k_row + columns[None, :]
                 value_rows = v + j0.to(tl.int64) * v_row + keys[:, None] * v_row + value_columns[None, :]
@@ -240,10 +241,7 @@ def query_grad_kernel(
                     pairs = mask
                     if MASK == PAIR_MASK:
                         pairs = (
-                            mask
-                            + j0.to(tl.int64) * mask_column
-                            + rows[:, None] * mask_row
-                            + keys[None, :] * mask_column
+                            mask + j0.to(tl.int64) * mask_column + rows[:, None] * mask_row + keys[None, :] * mask_column
                         )
                     allowed = allowed_pairs(
                         (start + rows)[:, None],
@@ -275,7 +273,7 @@ def query_grad_kernel(
                 pull = score_grad * slopes
                 if SPHERE:
                     pull = pull * key_norm[None, :]
-                exact_pull, pull = rounded(pull, key_tile.dtype)
+                exact_pull, pull = rounded_pull(pull, key_tile.dtype, BACKEND)
                 if not SPHERE:
                     # The rounded numbers, which the product has, too: otherwise the difference of both would be wrong.
                     pull_sum += tl.sum(exact_pull, 1)
@@ -287,7 +285,7 @@ def query_grad_kernel(
     query_grad += batch * query_grad_batch + head * query_grad_head + start.to(tl.int64) * query_grad_row
     tl.store(
         query_grad + rows[:, None] * query_grad_row + columns[None, :],
-        gradient.to(query_grad.dtype.element_ty),
+        rounded(gradient, query_grad.dtype.element_ty, BACKEND),
         mask=query_inside,
     )
     sums += (head_index * blocks + block) * 2

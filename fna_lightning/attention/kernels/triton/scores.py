@@ -39,6 +39,28 @@ def product_add(a, b, c, PRECISION: tl.constexpr, BACKEND: tl.constexpr):
 
 
 @triton.jit
+def to_bfloat16(x):
+    """Return x rounded to bfloat16, in float32 and in bfloat16; |x| must be below 5e33.
+
+    Triton's conversion takes six instructions on AMD. On NVIDIA it takes one on the special-function unit if the number
+    is used in float32, too. Its interpreter does not round.
+    """
+    # The product is rounded to a multiple of 2^16 times the last bit of x. The rest is exact.
+    high = tl.fma(x, -65536.0, x * 65537.0)
+    bits = high.to(tl.int32, bitcast=True) >> 16
+    return high, bits.to(tl.int16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def rounded(x, DTYPE: tl.constexpr, BACKEND: tl.constexpr):
+    """Return float32 numbers rounded to the nearest ones of another dtype."""
+    if BACKEND != "cuda" and DTYPE == tl.bfloat16:
+        _, result = to_bfloat16(x)
+        return result
+    return x.to(DTYPE)
+
+
+@triton.jit
 def square_root(x, HALF: tl.constexpr, BACKEND: tl.constexpr):
     """Return the square root; in half precision by one instruction."""
     if HALF and BACKEND == "cuda":
@@ -197,6 +219,7 @@ def weights(high, low, reference, rest, factor, HAS_LOW: tl.constexpr, HALF: tl.
     In half precision it takes one multiply-add per pair, in float32 it keeps the digits of costs near the reference.
     """
     if HALF:
+        # With -1.0 * factor the assembler would negate every cost.
         return power_of_2(high * (0.0 - factor) + (reference * factor - rest), BACKEND)
     return power_of_2(above(high, low, reference, HAS_LOW) * (factor * -1.0) - rest, BACKEND)
 
@@ -234,9 +257,7 @@ def slope_scale(exponent, per_kappa, PROFILE: tl.constexpr, SPHERE: tl.constexpr
 
 
 @triton.jit
-def kappa_part(
-    z, squared, slopes, PROFILE: tl.constexpr, SPHERE: tl.constexpr, HALF: tl.constexpr, BACKEND: tl.constexpr
-):
+def kappa_part(z, squared, slopes, PROFILE: tl.constexpr, SPHERE: tl.constexpr, HALF: tl.constexpr, BACKEND: tl.constexpr):
     """Return the derivative of log C by kappa, divided by ``kappa_scale``: z / (1 + z), z^2 or z^2 / (1 + z^2)."""
     if PROFILE == GAUSSIAN:
         return squared
@@ -286,36 +307,14 @@ def weights_again(
 
 
 @triton.jit
-def to_bfloat16(x):
-    """Return x rounded to bfloat16, in float32 and in bfloat16; |x| must be below 5e33.
-
-    Triton's conversion takes six instructions on AMD. On NVIDIA it takes one on the special-function unit if the number
-    is used in float32, too.
-    """
-    # The product is rounded to a multiple of 2^16 times the last bit of x. The rest is exact.
-    high = tl.fma(x, -65536.0, x * 65537.0)
-    bits = high.to(tl.int32, bitcast=True) >> 16
-    return high, bits.to(tl.int16).to(tl.bfloat16, bitcast=True)
-
-
-@triton.jit
-def converted(p, DTYPE: tl.constexpr, BACKEND: tl.constexpr):
-    """Return weights in the dtype of the values they are multiplied with."""
-    if BACKEND == "hip" and tl.bfloat16 == DTYPE:
-        _, result = to_bfloat16(p)
-        return result
-    return p.to(DTYPE)
-
-
-@triton.jit
-def rounded(pull, DTYPE: tl.constexpr):
-    """Return the gradient of a tile as the products have it: in float32 and in the dtype of the tokens.
+def rounded_pull(pull, DTYPE: tl.constexpr, BACKEND: tl.constexpr):
+    """Return the gradient of a tile as its products have it: in float32 and in the dtype of the tokens.
 
     float16 must not overflow.
     """
-    if tl.bfloat16 == DTYPE:
+    if DTYPE == tl.bfloat16:
         return to_bfloat16(pull)
-    if tl.float16 == DTYPE:
+    if DTYPE == tl.float16:
         pull = tl.minimum(tl.maximum(pull, -65504.0), 65504.0)
     result = pull.to(DTYPE)
     return result.to(tl.float32), result

@@ -1,12 +1,13 @@
 /* Backward pass: computes the weights again, block by block, from the saved statistics of each row.
  *
- *     P = C / sum C,  dL = P (dP - sum_j P dP)    gradient with respect to the logarithm of the kernel
+ *     P = C / sum C,  dL = P (dP - sum_j P dP)    gradient with respect to the logarithm of the kernel and to the bias
  *     G = dL d(log C)/dr / r                      so that dq = sum_j G (q - k), dk = sum_i G (k - q)
  *
  * The sums are matrix products, q sum G - G k, except for pairs so close that this difference would lose precision. */
 #ifndef FNA_BACKWARD_H
 #define FNA_BACKWARD_H
 
+#include "bias.h"
 #include "dropout.h"
 #include "mask.h"
 #include "weigh.h"
@@ -18,6 +19,7 @@ typedef struct {
     float *reference, *inverse, *delta, *row_sums; /* (BQ) */
     float *grad_k, *grad_v, *column_sums;          /* (keys, dp), (keys, dvp), (keys) */
     float *factors, *grads, *exact;                /* (BK); `exact` is G of the pairs left out of the products */
+    float *bias, *bias_sums;                       /* (BK) of one row; (keys) gradient of a bias without rows */
     double exponent, kappa;
     lane_mask mask;
 } backward_space;
@@ -39,7 +41,7 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
             store(p + j, weight);
         }
         vf grad = weight * (pull - delta);
-        if (a->grad_kappa || a->grad_exponent) store(w->grads + j, grad);
+        if (a->grad_kappa || a->grad_exponent || a->grad_bias.data) store(w->grads + j, grad);
         if (profile == FNA_POWER)
             grad *= -rule.exponent * reciprocal((z + 1.0f) * slope);
         else if (profile == FNA_STUDENT)
@@ -64,10 +66,9 @@ INLINE void differentiate(const fna_args *a, const head *it, backward_space *w, 
 static void learn(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t cols) {
     vf by_exponent = all(0.0f), by_kappa = all(0.0f), slope;
     /* The gradients of a row sum to 0, so any constant may be subtracted: the value at the reference keeps the terms small. */
-    float reference = w->reference[i];
+    float reference = learning_reference(a, it->law, w->reference[i]);
     const int gaussian = a->profile == FNA_GAUSSIAN;
-    float constant = gaussian ? reference_squared_distance(reference, it->law, a->sphere)
-                              : 1.0f - exp2f(reference / it->law.exponent);
+    float constant = gaussian ? reference : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
         z[0] = log_argument(squared, it->law, a->profile, a->sphere, &slope);
@@ -78,6 +79,13 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
     }
     w->exponent += sum_lanes(by_exponent);
     w->kappa += sum_lanes(by_kappa);
+}
+
+/* Adds one row to the gradient of the bias; call it after `differentiate`. */
+static void add_bias_gradient(const fna_args *a, const head *it, backward_space *w, int64_t i, int64_t j0, int64_t cols) {
+    fna_tensor grad = a->grad_bias;
+    float *to = grad.row ? grad.data + it->b * grad.batch + it->h * grad.head + i * grad.row + j0 : w->bias_sums + j0;
+    add_row(to, w->grads, at_most(cols, a->m - j0));
 }
 
 /* Adds the gradient of the very close (and antipodal) pairs of a row, computed from the tokens themselves. */
@@ -98,13 +106,14 @@ static void pull_exactly(const fna_args *a, const head *it, backward_space *w, i
 }
 
 INLINE void backward_block(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count, int64_t j0,
-                           int64_t cols, int coverage, const int profile, const int sphere) {
+                           int64_t cols, int coverage, const int profile, const int sphere, const int biased) {
     for (int64_t i = 0; i < count; i++) {
         const float *q = it->q + (i0 + i) * a->q.row, *factors = NULL;
         int close = finish_row(a, it, q, w->norms[i], j0, cols, w->s + i * BK, sphere, 1);
         int row_coverage = w->mask.per_row ? fill_mask(a, it, i0 + i, j0, cols, w->mask.lanes) : coverage;
         if (!it->all_finite && w->mask.per_row) mask_not_finite(it, j0, cols, w->mask.lanes, &row_coverage);
-        weigh(w->s + i * BK, NULL, w->p + i * BK, cols, row_coverage == EVERY ? NULL : w->mask.lanes, it->law, profile,
+        if (biased) fill_bias(a, it, i0 + i, j0, cols, w->bias, w->mask.lanes, &row_coverage);
+        weigh(w->s + i * BK, NULL, biased ? w->bias : NULL, w->p + i * BK, cols, row_coverage == EVERY ? NULL : w->mask.lanes, it->law, profile,
               sphere, w->reference[i]);
         if (a->dropout > 0.0f) {
             drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
@@ -112,17 +121,33 @@ INLINE void backward_block(const fna_args *a, const head *it, backward_space *w,
         }
         differentiate(a, it, w, i, j0, cols, factors, close, profile, sphere);
         if (a->grad_kappa || a->grad_exponent) learn(a, it, w, i, cols);
+        if (biased && a->grad_bias.data) add_bias_gradient(a, it, w, i0 + i, j0, cols);
         if (close) pull_exactly(a, it, w, i, q, j0, cols);
     }
 }
 
+INLINE void backward_block_by_profile(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count,
+                                      int64_t j0, int64_t cols, int coverage, const int biased) {
+    if (a->profile == FNA_GAUSSIAN && a->sphere)
+        backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 1, biased);
+    else if (a->profile == FNA_GAUSSIAN)
+        backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 0, biased);
+    else if (a->profile == FNA_STUDENT)
+        backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_STUDENT, 0, biased);
+    else if (a->sphere)
+        backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 1, biased);
+    else
+        backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 0, biased);
+}
+
 static void backward_block_any(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count,
                                int64_t j0, int64_t cols, int coverage) {
-    if (a->profile == FNA_GAUSSIAN && a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 1);
-    else if (a->profile == FNA_GAUSSIAN) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_GAUSSIAN, 0);
-    else if (a->profile == FNA_STUDENT) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_STUDENT, 0);
-    else if (a->sphere) backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 1);
-    else backward_block(a, it, w, i0, count, j0, cols, coverage, FNA_POWER, 0);
+    backward_block_by_profile(a, it, w, i0, count, j0, cols, coverage, 0);
+}
+
+static void backward_block_any_biased(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count,
+                                      int64_t j0, int64_t cols, int coverage) {
+    backward_block_by_profile(a, it, w, i0, count, j0, cols, coverage, 1);
 }
 
 INLINE float dot(const float *x, const float *y, int64_t d) {
@@ -162,7 +187,10 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
         if (coverage == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
         multiply((operands){w->grad_out, it->dvp, 1, it->vt + j0 * a->dv, BK, w->g, BK}, padded, cols, a->dv);
-        backward_block_any(a, it, w, i0, count, j0, cols, coverage);
+        if (a->bias.data)
+            backward_block_any_biased(a, it, w, i0, count, j0, cols, coverage);
+        else
+            backward_block_any(a, it, w, i0, count, j0, cols, coverage);
         for (int64_t i = count; i < padded; i++) memset(w->g + i * BK, 0, sizeof(float) * (size_t)cols);
         multiply_add((operands){w->p, 1, BK, w->grad_out, it->dvp, w->grad_v + j0 * it->dvp, it->dvp}, cols,
                      it->dvp, count);
@@ -177,79 +205,107 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
         combine_row(to, unit, w->centered + i * it->dp, w->row_sums[i], w->grad_q + i * it->dp, a->d);
 }
 
-/* Writes the gradients of keys and values of one task, to the output or to a partial sum that is added later. */
-static void finish_keys(const fna_args *a, const head *it, backward_space *w, float *grad_k, int64_t k_row,
-                        float *grad_v, int64_t v_row) {
+/* Writes the gradients of keys and values of one task, to the output or to a partial sum that is added later. The heads of a group
+ * are added in their order, so the result does not depend on the threads. */
+static void finish_keys(const fna_args *a, const head *it, backward_space *w, float *grad_k, int64_t k_row, float *grad_v,
+                        int64_t v_row, int first_of_group) {
     float unit = per_pull(a, it);
     for (int64_t j = 0; j < a->m; j++) {
-        const float *k = it->rows + j * it->dp, *gk = w->grad_k + j * it->dp, *gv = w->grad_v + j * it->dvp;
-        combine_row(grad_k + j * k_row, unit, k, w->column_sums[j], gk, a->d);
-        copy_row(grad_v + j * v_row, gv, a->dv);
+        const float *k = it->rows + j * it->dp, *gv = w->grad_v + j * it->dvp;
+        float *gk = w->grad_k + j * it->dp;
+        if (first_of_group) {
+            combine_row(grad_k + j * k_row, unit, k, w->column_sums[j], gk, a->d);
+            copy_row(grad_v + j * v_row, gv, a->dv);
+        } else {
+            combine_row(gk, unit, k, w->column_sums[j], gk, a->d);
+            add_row(grad_k + j * k_row, gk, a->d);
+            add_row(grad_v + j * v_row, gv, a->dv);
+        }
     }
 }
 
-INLINE float *at_head(fna_tensor t, const fna_args *a, int64_t index) {
-    return t.data + index / a->heads * t.batch + index % a->heads * t.head;
+INLINE float *at_key_head(fna_tensor t, const fna_args *a, int64_t index) {
+    return t.data + index / a->key_heads * t.batch + index % a->key_heads * t.head;
+}
+
+static int reserve_backward(const fna_args *a, arena *space, head *it, backward_space *w) {
+    for (int pass = 0; pass < 2; pass++) {
+        head_space(space, a, it, 1);
+        float **blocks[] = {&w->s, &w->p, &w->g};
+        for (int b = 0; b < 3; b++) *blocks[b] = take(space, BQ * BK);
+        float **rows[] = {&w->norms, &w->reference, &w->inverse, &w->delta, &w->row_sums};
+        for (int r = 0; r < 5; r++) *rows[r] = take(space, BQ);
+        w->queries = take(space, BQ * a->d);
+        w->centered = take(space, BQ * it->dp);
+        w->grad_q = take(space, BQ * it->dp);
+        w->grad_out = take(space, BQ * it->dvp);
+        w->grad_k = take(space, it->keys * it->dp);
+        w->grad_v = take(space, it->keys * it->dvp);
+        w->column_sums = take(space, it->keys);
+        w->bias_sums = take(space, it->keys);
+        float **columns[] = {&w->factors, &w->grads, &w->exact, &w->bias};
+        for (int c = 0; c < 4; c++) *columns[c] = take(space, BK);
+        w->mask.lanes = (int32_t *)take(space, BK);
+        if (pass == 0 && !reserve(space)) return 0;
+    }
+    return 1;
+}
+
+/* Computes the gradients of one query head for the queries first .. last. */
+static void backward_head(const fna_args *a, head *it, backward_space *w, int64_t index, int64_t first, int64_t last) {
+    /* the heads of a task are different, unless a task has one head and the next task is another part of it */
+    if (it->index != index) pack_head(a, it, index, 1);
+    memset(w->grad_k, 0, sizeof(float) * (size_t)(it->keys * it->dp));
+    memset(w->grad_v, 0, sizeof(float) * (size_t)(it->keys * it->dvp));
+    memset(w->column_sums, 0, sizeof(float) * (size_t)it->keys);
+    if (a->grad_bias.data) memset(w->bias_sums, 0, sizeof(float) * (size_t)it->keys);
+    w->exponent = w->kappa = 0.0;
+    for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, it, w, i0, at_most(BQ, last - i0));
+}
+
+/* Writes the sums of one query head of a task. */
+static void finish_head(const queue *work, const head *it, const backward_space *w, int64_t slot) {
+    const fna_args *a = work->args;
+    float m = it->law.exponent, kappa = it->law.kappa;
+    float factor = a->profile == FNA_GAUSSIAN ? 2.0f : a->profile == FNA_STUDENT ? 2.0f * m : m;
+    work->sums[2 * slot] = a->profile == FNA_GAUSSIAN ? 0.0 : w->exponent * LN_2 / m;
+    work->sums[2 * slot + 1] = w->kappa * factor / kappa;
+    if (work->bias_sums) memcpy(work->bias_sums + slot * a->m, w->bias_sums, sizeof(float) * (size_t)a->m);
 }
 
 static void backward_thread(void *pointer) {
     queue *work = pointer;
     const fna_args *a = work->args;
     arena space = {0};
-    head it = {0};
+    head it = {.packed = -1, .index = -1};
     backward_space w = {0};
-    for (int pass = 0; pass < 2; pass++) {
-        head_space(&space, a, &it, 1);
-        float **blocks[] = {&w.s, &w.p, &w.g};
-        for (int b = 0; b < 3; b++) *blocks[b] = take(&space, BQ * BK);
-        float **rows[] = {&w.norms, &w.reference, &w.inverse, &w.delta, &w.row_sums};
-        for (int r = 0; r < 5; r++) *rows[r] = take(&space, BQ);
-        w.queries = take(&space, BQ * a->d);
-        w.centered = take(&space, BQ * it.dp);
-        w.grad_q = take(&space, BQ * it.dp);
-        w.grad_out = take(&space, BQ * it.dvp);
-        w.grad_k = take(&space, it.keys * it.dp);
-        w.grad_v = take(&space, it.keys * it.dvp);
-        w.column_sums = take(&space, it.keys);
-        w.factors = take(&space, BK);
-        w.grads = take(&space, BK);
-        w.exact = take(&space, BK);
-        w.mask.lanes = (int32_t *)take(&space, BK);
-        if (pass == 0 && !reserve(&space)) {
-            work->failed = 1;
-            return;
-        }
+    if (!reserve_backward(a, &space, &it, &w)) {
+        work->failed = 1;
+        return;
     }
-    int64_t packed = -1, index, first, last;
-    while (next(work, &index, &first, &last)) {
-        int64_t task = index * work->parts + (work->parts > 1 ? first / work->length : 0);
-        if (index != packed) pack_head(a, &it, packed = index, 1);
-        memset(w.grad_k, 0, sizeof(float) * (size_t)(it.keys * it.dp));
-        memset(w.grad_v, 0, sizeof(float) * (size_t)(it.keys * it.dvp));
-        memset(w.column_sums, 0, sizeof(float) * (size_t)it.keys);
-        w.exponent = w.kappa = 0.0;
-        for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
-        if (work->parts > 1) {
-            float *partial = work->partial + task * a->m * (a->d + a->dv);
-            finish_keys(a, &it, &w, partial, a->d, partial + a->m * a->d, a->dv);
-        } else {
-            finish_keys(a, &it, &w, at_head(a->grad_k, a, index), a->grad_k.row,
-                        at_head(a->grad_v, a, index), a->grad_v.row);
+    int64_t group = a->heads / a->key_heads, task, index, first, last;
+    while ((task = next(work, &index, &first, &last)) >= 0) {
+        for (int64_t member = 0; member < group; member++) {
+            backward_head(a, &it, &w, index * group + member, first, last);
+            if (work->parts > 1) {
+                float *partial = work->partial + task * a->m * (a->d + a->dv);
+                finish_keys(a, &it, &w, partial, a->d, partial + a->m * a->d, a->dv, member == 0);
+            } else {
+                finish_keys(a, &it, &w, at_key_head(a->grad_k, a, index), a->grad_k.row, at_key_head(a->grad_v, a, index),
+                            a->grad_v.row, member == 0);
+            }
+            finish_head(work, &it, &w, task * group + member);
         }
-        float m = it.law.exponent, kappa = it.law.kappa;
-        float factor = a->profile == FNA_GAUSSIAN ? 2.0f : a->profile == FNA_STUDENT ? 2.0f * m : m;
-        work->sums[2 * task] = a->profile == FNA_GAUSSIAN ? 0.0 : w.exponent * LN_2 / m;
-        work->sums[2 * task + 1] = w.kappa * factor / kappa;
     }
     release(&space);
 }
 
-/* Adds the partial gradients of the parts of a head. */
-static void add_parts(const queue *work, int64_t index, int64_t from, int64_t width, fna_tensor to) {
+/* Adds the partial gradients of the parts of a unit. */
+static void add_parts(const queue *work, int64_t unit, int64_t from, int64_t width, fna_tensor to) {
     const fna_args *a = work->args;
     int64_t stride = a->m * (a->d + a->dv);
-    const float *parts = work->partial + index * work->parts * stride + from;
-    float *target = at_head(to, a, index);
+    const float *parts = work->partial + unit * work->parts * stride + from;
+    float *target = at_key_head(to, a, work->first + work->step * unit);
     for (int64_t j = 0; j < a->m; j++)
         for (int64_t c = 0; c < width; c++) {
             float sum = 0.0f;
@@ -258,29 +314,60 @@ static void add_parts(const queue *work, int64_t index, int64_t from, int64_t wi
         }
 }
 
-static int backward(const fna_args *a) {
-    queue work = share(a, a->causal ? 2 : 1);
-    int64_t heads = a->batches * a->heads;
-    work.sums = calloc((size_t)work.tasks * 2, sizeof(double));
-    if (work.parts > 1) work.partial = malloc(sizeof(float) * (size_t)(work.tasks * a->m * (a->d + a->dv)));
-    if (!work.sums || (work.parts > 1 && !work.partial))
-        work.failed = 1;
-    else
-        fna_parallel(backward_thread, &work, work.threads);
-    for (int64_t index = 0; index < heads && !work.failed; index++) {
-        if (work.parts > 1) {
-            add_parts(&work, index, 0, a->d, a->grad_k);
-            add_parts(&work, index, a->m * a->d, a->dv, a->grad_v);
-        }
-        double exponent = 0.0, kappa = 0.0;
-        for (int64_t p = 0; p < work.parts; p++) {
-            exponent += work.sums[2 * (index * work.parts + p)];
-            kappa += work.sums[2 * (index * work.parts + p) + 1];
-        }
-        if (a->grad_exponent) a->grad_exponent[index] = exponent;
-        if (a->grad_kappa) a->grad_kappa[index] = kappa;
+/* Adds the sums of the parts of one query head of a unit. */
+static void add_sums(const queue *work, int64_t unit, int64_t member) {
+    const fna_args *a = work->args;
+    int64_t group = a->heads / a->key_heads, index = (work->first + work->step * unit) * group + member;
+    fna_tensor grad_bias = a->grad_bias;
+    double exponent = 0.0, kappa = 0.0;
+    for (int64_t p = 0; p < work->parts; p++) {
+        int64_t slot = (unit * work->parts + p) * group + member;
+        exponent += work->sums[2 * slot];
+        kappa += work->sums[2 * slot + 1];
+        if (work->bias_sums)
+            add_row(grad_bias.data + index / a->heads * grad_bias.batch + index % a->heads * grad_bias.head,
+                    work->bias_sums + slot * a->m, a->m);
     }
+    if (a->grad_exponent) a->grad_exponent[index] = exponent;
+    if (a->grad_kappa) a->grad_kappa[index] = kappa;
+}
+
+/* Computes the gradients of `units` key heads with their query heads. */
+static void backward_units(queue *work, int64_t units) {
+    const fna_args *a = work->args;
+    work->taken = 0;
+    fna_parallel(backward_thread, work, work->threads);
+    for (int64_t unit = 0; unit < units && !work->failed; unit++) {
+        if (work->parts > 1) {
+            add_parts(work, unit, 0, a->d, a->grad_k);
+            add_parts(work, unit, a->m * a->d, a->dv, a->grad_v);
+        }
+        for (int64_t member = 0; member < a->heads / a->key_heads; member++) add_sums(work, unit, member);
+    }
+}
+
+static int backward(const fna_args *a) {
+    /* Units that share rows of the gradient of the bias are computed one after another, so that no two threads add to the same
+     * row, and the order of the sum does not depend on the threads. */
+    int shared = a->grad_bias.data && a->grad_bias.row;
+    int64_t batch_rounds = shared && !a->grad_bias.batch ? a->batches : 1;
+    int64_t head_rounds = shared && !a->grad_bias.head ? a->key_heads : 1;
+    int64_t units = a->batches * a->key_heads / (batch_rounds * head_rounds), group = a->heads / a->key_heads;
+    queue work = share(a, units, a->causal ? 2 : 1);
+    work.step = head_rounds > 1 ? a->key_heads : 1;
+    size_t slots = (size_t)(work.tasks * group);
+    work.sums = calloc(slots * 2, sizeof(double));
+    int sums_bias = a->grad_bias.data && !a->grad_bias.row;
+    if (sums_bias) work.bias_sums = malloc(sizeof(float) * slots * (size_t)a->m);
+    if (work.parts > 1) work.partial = malloc(sizeof(float) * (size_t)(work.tasks * a->m * (a->d + a->dv)));
+    work.failed = !work.sums || (sums_bias && !work.bias_sums) || (work.parts > 1 && !work.partial);
+    for (int64_t b = 0; b < batch_rounds; b++)
+        for (int64_t h = 0; h < head_rounds && !work.failed; h++) {
+            work.first = b * a->key_heads + h;
+            backward_units(&work, units);
+        }
     free(work.partial);
+    free(work.bias_sums);
     free(work.sums);
     return work.failed;
 }

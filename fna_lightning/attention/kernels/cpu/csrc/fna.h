@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define FNA_ABI 3
+#define FNA_ABI 4
 
 /* The kernel as a function of the distance, see radial.h; Student is for R^d only. */
 enum { FNA_POWER, FNA_GAUSSIAN, FNA_STUDENT };
@@ -21,9 +21,16 @@ typedef struct {
 } fna_mask;
 
 typedef struct {
-    int64_t batches, heads, n, m, d, dv;
+    const float *data; /* NULL: nothing is added to the logits; -inf masks out a key */
+    int64_t batch, head, row, col;
+} fna_bias;
+
+typedef struct {
+    int64_t batches, heads, key_heads, n, m, d, dv; /* heads is a multiple of key_heads */
     fna_tensor q, k, v, out, grad_out, grad_q, grad_k, grad_v;
     fna_mask mask;
+    fna_bias bias;
+    fna_tensor grad_bias;  /* zeros, to which the gradient is added; data NULL: not wanted */
     float *stats;          /* (batches, heads, n, 2): reference of a row, 1 / sum of its weights */
     const float *kappa;    /* (heads) */
     const float *exponent; /* (heads); not used by the Gaussian */

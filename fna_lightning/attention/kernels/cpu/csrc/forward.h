@@ -6,6 +6,7 @@
 #ifndef FNA_FORWARD_H
 #define FNA_FORWARD_H
 
+#include "bias.h"
 #include "dropout.h"
 #include "mask.h"
 #include "weigh.h"
@@ -27,6 +28,7 @@ typedef struct {
 typedef struct {
     float *s, *low;                        /* (BQ, BK): squared distances, then weights; second part of s if fine */
     float *out, *queries, *norms, *factors;
+    float *bias, *logits;                  /* (BK): of one row */
     parts split;                           /* (BQ): the norms in two parts if fine */
     float *sums, *least;                   /* (BQ, VL) sums of weights; (BQ) */
     float slack;                           /* term or factor between the least squared distance of a row and its bound */
@@ -99,7 +101,7 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
             memset(s, 0, sizeof(float) * (size_t)cols);
             continue;
         }
-        vf total = weigh(s, fine ? w->low + i * BK : NULL, s, cols, w->coverage[i] == EVERY ? NULL : lanes, it->law, profile,
+        vf total = weigh(s, fine ? w->low + i * BK : NULL, NULL, s, cols, w->coverage[i] == EVERY ? NULL : lanes, it->law, profile,
                          sphere, w->rows[i].reference);
         store(sums, load(sums) + total);
         if (a->dropout > 0.0f) {
@@ -107,6 +109,69 @@ INLINE void forward_block(const fna_args *a, const head *it, forward_space *w, i
             for (int64_t j = 0; j < cols; j += VL) store(s + j, load(s + j) * load(w->factors + j));
         }
     }
+}
+
+/* Moves the reference of a row to the key with the largest logit, which is among `w->logits`; returns whether there is one. */
+INLINE int refer_to_leading(const head *it, forward_space *w, int64_t i, int64_t cols, const int profile, const int sphere) {
+    int64_t leading = leading_key(w->logits, cols);
+    if (leading < 0) return 0;
+    row_state *row = w->rows + i;
+    float s = w->s[i * BK + leading];
+    float moved = biased_reference(s, w->bias[leading], it->law, profile, sphere);
+    if (row->started)
+        rescale(w->out + i * it->dvp, it->dvp, w->sums + i * VL,
+                biased_moved_factor(row->reference, moved, profile, sphere));
+    row->reference = moved;
+    row->started = 1;
+    return 1;
+}
+
+/* `forward_block` with a bias. */
+INLINE void forward_block_biased(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
+                                 int64_t cols, const int profile, const int sphere, const int fine) {
+    int32_t *lanes = w->mask.lanes;
+    for (int64_t i = 0; i < count; i++) {
+        row_state *row = w->rows + i;
+        float *s = w->s + i * BK, *low = fine ? w->low + i * BK : NULL, *sums = w->sums + i * VL;
+        int covered = fill_mask(a, it, i0 + i, j0, cols, lanes);
+        int attended = fill_bias(a, it, i0 + i, j0, cols, w->bias, lanes, &covered);
+        if (it->all_finite)
+            attended |= covered == NONE ? 0 : FINITE;
+        else
+            attended |= mask_not_finite(it, j0, cols, lanes, &covered);
+        row->attended |= attended;
+        const float *q = it->q + (i0 + i) * a->q.row;
+        if (fine)
+            finish_row_finely(a, it, q, w->norms[i], w->split.first[i], w->split.second[i], j0, cols, s, low);
+        else
+            finish_row(a, it, q, w->norms[i], j0, cols, s, sphere, 0);
+        float reference = row->started ? row->reference : 0.0f;
+        vf largest = biased_row(s, low, w->bias, lanes, cols, w->logits, it->law, profile, sphere, reference);
+        if (!row->started || any_less(all(LAG), largest)) {
+            if (refer_to_leading(it, w, i, cols, profile, sphere))
+                biased_row(s, low, w->bias, lanes, cols, w->logits, it->law, profile, sphere, row->reference);
+        }
+        if (covered == NONE || !row->started) {
+            memset(s, 0, sizeof(float) * (size_t)cols);
+            continue;
+        }
+        store(sums, load(sums) + weigh_logits(w->logits, lanes, cols, s));
+        if (a->dropout > 0.0f) {
+            drop_factors(a, it->b * a->heads + it->h, i0 + i, j0, cols, w->factors);
+            for (int64_t j = 0; j < cols; j += VL) store(s + j, load(s + j) * load(w->factors + j));
+        }
+    }
+}
+
+static void forward_block_any_biased(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count,
+                                     int64_t j0, int64_t cols) {
+    if (a->profile == FNA_GAUSSIAN && a->sphere) forward_block_biased(a, it, w, i0, count, j0, cols, FNA_GAUSSIAN, 1, 0);
+    else if (a->profile == FNA_GAUSSIAN) forward_block_biased(a, it, w, i0, count, j0, cols, FNA_GAUSSIAN, 0, 0);
+    else if (a->profile == FNA_STUDENT && it->fine) forward_block_biased(a, it, w, i0, count, j0, cols, FNA_STUDENT, 0, 1);
+    else if (a->profile == FNA_STUDENT) forward_block_biased(a, it, w, i0, count, j0, cols, FNA_STUDENT, 0, 0);
+    else if (a->sphere) forward_block_biased(a, it, w, i0, count, j0, cols, FNA_POWER, 1, 0);
+    else if (it->fine) forward_block_biased(a, it, w, i0, count, j0, cols, FNA_POWER, 0, 1);
+    else forward_block_biased(a, it, w, i0, count, j0, cols, FNA_POWER, 0, 0);
 }
 
 static void forward_block_any(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t j0,
@@ -144,7 +209,10 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
         }
         if (coverage == NONE) continue;
         distances(a, it, w->queries, padded, j0, cols, w->s);
-        forward_block_any(a, it, w, i0, count, j0, cols, coverage);
+        if (a->bias.data)
+            forward_block_any_biased(a, it, w, i0, count, j0, cols);
+        else
+            forward_block_any(a, it, w, i0, count, j0, cols, coverage);
         operands o = {w->s, BK, 1, it->values + j0 * it->value_row, it->value_row, w->out, it->dvp};
         multiply_add(o, padded, it->dvp, at_most(cols, a->m - j0));
     }
@@ -171,7 +239,7 @@ static void forward_thread(void *pointer) {
     queue *work = pointer;
     const fna_args *a = work->args;
     arena space = {0};
-    head it = {0};
+    head it = {.packed = -1, .index = -1};
     forward_space w = {0};
     for (int pass = 0; pass < 2; pass++) {
         head_space(&space, a, &it, 0);
@@ -183,6 +251,8 @@ static void forward_thread(void *pointer) {
         w.norms = take(&space, BQ);
         w.least = take(&space, BQ + VL);
         w.factors = take(&space, BK);
+        w.bias = take(&space, BK);
+        w.logits = take(&space, BK);
         w.sums = take(&space, BQ * VL);
         w.rows = (row_state *)take(&space, BQ * 4);
         w.mask.lanes = (int32_t *)take(&space, BQ * BK);
@@ -191,10 +261,10 @@ static void forward_thread(void *pointer) {
             return;
         }
     }
-    int64_t packed = -1, index, first, last;
-    while (next(work, &index, &first, &last)) {
-        if (index != packed) {
-            pack_head(a, &it, packed = index, 0);
+    int64_t index, first, last;
+    while (next(work, &index, &first, &last) >= 0) {
+        if (index != it.index) {
+            pack_head(a, &it, index, 0);
             w.slack = slack(a, it.law);
         }
         for (int64_t i0 = first; i0 < last; i0 += BQ) forward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
@@ -203,7 +273,7 @@ static void forward_thread(void *pointer) {
 }
 
 static int forward(const fna_args *a) {
-    queue work = share(a, 4);
+    queue work = share(a, a->batches * a->heads, 4);
     fna_parallel(forward_thread, &work, work.threads);
     return work.failed;
 }

@@ -45,6 +45,9 @@ typedef struct {
     int fine;                /* squared distances in two floats; forward only */
     float unit;              /* the squared distances are in units of 1 / this */
     int64_t b, h, keys, blocks; /* keys: m padded to VL */
+    int64_t index;           /* of the query head */
+    int64_t packed;          /* index of the key head whose keys and values are packed, or -1 */
+    int packed_directly;     /* how its keys are packed */
     int64_t dp, dvp;         /* widths padded to VL */
     const float *q, *k, *v;
     int32_t *finiteness;     /* (keys) FINITE, INFINITE or NOT_A_NUMBER; written only if a key is not finite */
@@ -207,27 +210,40 @@ static void pad_rows(float *to, int64_t padded, const float *from, int64_t row, 
  * cause cache conflicts when they are read repeatedly. */
 INLINE int values_as_they_are(const fna_args *a) { return a->dv % VL == 0 && (a->v.row == a->dv || a->n <= BQ); }
 
-static void pack_head(const fna_args *a, head *it, int64_t index, int backward) {
-    it->b = index / a->heads, it->h = index % a->heads;
-    it->q = a->q.data + it->b * a->q.batch + it->h * a->q.head;
-    it->k = a->k.data + it->b * a->k.batch + it->h * a->k.head;
-    it->v = a->v.data + it->b * a->v.batch + it->h * a->v.head;
-    float kappa = a->kappa[it->h];
+/* Finds the keys and values of the head and the mean of its keys. */
+static void find_keys(const fna_args *a, head *it, int64_t key_head) {
+    it->k = a->k.data + it->b * a->k.batch + key_head * a->k.head;
+    it->v = a->v.data + it->b * a->v.batch + key_head * a->v.head;
     memset(it->center, 0, sizeof(float) * (size_t)a->d);
     for (int64_t j = 0; j < a->m; j++) add_row(it->center, it->k + j * a->k.row, a->d);
     scale_row(it->center, it->center, 1.0f / (float)a->m, a->d);
     it->all_finite = 1;
     /* if a key is not finite, neither is the mean */
     if (finiteness_of(it->center, a->d) != FINITE) sort_keys(a, it);
+}
+
+/* Prepares a query head. The keys and values stay packed for the next head of the same group. */
+static void pack_head(const fna_args *a, head *it, int64_t index, int backward) {
+    it->index = index, it->b = index / a->heads, it->h = index % a->heads;
+    it->q = a->q.data + it->b * a->q.batch + it->h * a->q.head;
+    int64_t key_head = it->h / (a->heads / a->key_heads), key_index = it->b * a->key_heads + key_head;
+    int other_keys = key_index != it->packed;
+    if (other_keys) find_keys(a, it, key_head);
+    it->packed = key_index;
+    float kappa = a->kappa[it->h];
     survey(a, it, backward);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
     float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
     it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale, 2.0f * sqrtf(TINY * scale)};
-    transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
-    if (backward) pad_rows(it->rows, it->dp, it->k, a->k.row, a->m, a->d, it->center);
-    if (!it->all_finite) replace_keys(a, it, backward);
+    if (other_keys || it->direct != it->packed_directly) {
+        transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
+        if (backward && other_keys) pad_rows(it->rows, it->dp, it->k, a->k.row, a->m, a->d, it->center);
+        if (!it->all_finite) replace_keys(a, it, backward);
+        it->packed_directly = it->direct;
+    }
     block_norms(it, a->d);
     if (it->fine) split_norms(it);
+    if (!other_keys) return;
     if (!backward) {
         it->values = it->v, it->value_row = a->v.row;
         if (values_as_they_are(a)) return;

@@ -70,6 +70,11 @@ INLINE int mask_block(const fna_args *a, const head *it, int64_t i0, int64_t cou
     int crossed = (a->causal && j0 + cols - 1 > first) || (a->exclude_self && first < j0 + cols && last >= j0);
     mask->per_row = crossed || (a->mask.data && a->mask.row != 0);
     if (mask->per_row) return SOME;
+    if (a->bias.data) {
+        /* the bias may mask out other keys in each row */
+        mask->per_row = 1;
+        return a->mask.data && fill_mask(a, it, i0, j0, cols, mask->lanes) == NONE ? NONE : SOME;
+    }
     if (it->all_finite && !a->mask.data && j0 + cols <= a->m) return EVERY;
     return fill_mask(a, it, i0, j0, cols, mask->lanes);
 }

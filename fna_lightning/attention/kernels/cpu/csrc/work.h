@@ -4,38 +4,43 @@
 
 #include "head.h"
 
+/* The units of the work are query heads in the forward pass and key heads, with their group of query heads, in the backward
+ * pass. */
 typedef struct {
     const fna_args *args;
-    int64_t parts, length, tasks; /* parts per head, queries per part */
+    int64_t parts, length, tasks; /* parts per unit, queries per part */
+    int64_t first, step;          /* index of the first unit, and difference to the next one */
     int64_t taken;
     int threads, failed;
-    /* backward, per task: gradients of keys and values if a head has several parts; the sums for kappa and the exponent */
-    float *partial;
+    /* backward, per task: gradients of keys and values if a unit has several parts; per task and query head: the sums for kappa
+     * and the exponent, and the gradients of a bias that is the same for all queries */
+    float *partial, *bias_sums;
     double *sums;
 } queue;
 
-/* Divides the work into `spread` parts per thread, which balances the load of masks; each costs memory in the backward pass. */
-static queue share(const fna_args *a, int64_t spread) {
-    queue work = {.args = a, .threads = a->threads};
-    int64_t heads = a->batches * a->heads, blocks = up(a->n, BQ) / BQ;
+/* Divides `units` units of work into `spread` parts per thread, which balances the load of masks; each costs memory in the
+ * backward pass. */
+static queue share(const fna_args *a, int64_t units, int64_t spread) {
+    queue work = {.args = a, .step = 1, .threads = a->threads};
+    int64_t blocks = up(a->n, BQ) / BQ;
     work.parts = 1;
-    if (heads % a->threads && heads < 8 * a->threads) work.parts = up(spread * a->threads, heads) / heads;
+    if (units % a->threads && units < 8 * a->threads) work.parts = up(spread * a->threads, units) / units;
     /* each part packs its head again, so it must be long enough to be worth that */
     if (work.parts > blocks / 2) work.parts = blocks / 2 > 0 ? blocks / 2 : 1;
     work.length = up(blocks, work.parts) / work.parts * BQ;
-    work.tasks = heads * work.parts;
+    work.tasks = units * work.parts;
     if (work.threads > work.tasks) work.threads = (int)work.tasks;
     return work;
 }
 
-/* Takes the next task, the queries first .. last of the head `index`; returns 0 if there is none. */
-static int next(queue *work, int64_t *index, int64_t *first, int64_t *last) {
+/* Takes the next task, the queries first .. last of the unit `index`; returns its number, or -1 if there is none. */
+static int64_t next(queue *work, int64_t *index, int64_t *first, int64_t *last) {
     int64_t task = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED);
-    if (task >= work->tasks) return 0;
-    *index = task / work->parts;
+    if (task >= work->tasks) return -1;
+    *index = work->first + work->step * (task / work->parts);
     *first = at_most(task % work->parts * work->length, work->args->n);
     *last = at_most(*first + work->length, work->args->n);
-    return 1;
+    return task;
 }
 
 /* Scratch memory of a thread. It is requested twice: first to add up the sizes, then to hand out the parts. */
