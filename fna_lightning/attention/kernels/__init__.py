@@ -20,6 +20,7 @@ from fna_lightning.attention.kernels.cpu import Cpu
 from fna_lightning.attention.kernels.flex import Flex
 from fna_lightning.attention.kernels.reference import Reference
 from fna_lightning.attention.kernels.sdpa import Sdpa
+from fna_lightning.attention.kernels.triton import Triton
 
 __all__ = ["KERNELS", "Call", "Kernel", "available_kernels", "check_kernel_name", "choose", "chosen_kernels", "compute"]
 
@@ -28,7 +29,9 @@ log = logging.getLogger("fna_lightning")
 # Fastest first, the order in which "auto" tries them; `fna-lightning bench attention` measures it. On an AVX-512 CPU
 # at 16x8x512x32, alpha = 2 takes 0.7 times the time of dot-product SDPA with cpu and twice its time with sdpa. On the
 # small ViT and translation shapes cpu is also the fastest, so there is no exception for any length or width.
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (Cpu(), Sdpa(), Flex(), Chunked(), Reference())}
+KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel for kernel in (Cpu(), Sdpa(), Triton(), Flex(), Chunked(), Reference())
+}
 
 _last: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 

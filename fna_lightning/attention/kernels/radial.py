@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from fna_lightning.attention.distance import unit
 from fna_lightning.attention.kernels.base import Call, four_axes
 from fna_lightning.attention.kernels.radial_checks import (
+    DTYPES,
     PROFILES,
     check_results,
     check_settings,
@@ -34,6 +35,9 @@ IMPLEMENTATIONS = {
     "cpu": "fna_lightning.attention.kernels.cpu.op",
     "triton": "fna_lightning.attention.kernels.triton.op",
 }
+# With a smaller kappa, squared distances in units of kappa overflow float32 (first value), and the rounding error of an
+# angle changes the Gaussian (second value).
+MIN_KAPPA, MIN_GAUSSIAN_ANGLE = 1e-12, 1e-2
 NO_SECOND_DERIVATIVE = (
     "attention by distance has no second derivative, with this kernel or any other; call backward or autograd.grad "
     "without create_graph=True"
@@ -249,20 +253,38 @@ torch.library.register_autograd("fna_lightning::radial_attention", _op_derivativ
 torch.library.register_autograd("fna_lightning::radial_attention_backward", _no_second_derivative, lib=LIBRARY)
 
 
-def run(call: Call, kernel: str) -> Tensor:
-    """Return the (..., N, D_v) output of a call by the implementation ``kernel`` of the operator.
+def refusal(call: Call) -> str | None:
+    """Return why no implementation of the operator can compute this call, or None."""
+    if call.attention.density_power:
+        return "it does not support density_power"
+    for tensor in (call.q, call.k, call.v):
+        if tensor.dtype not in DTYPES:
+            return f"it computes in float32, got {tensor.dtype}"
+    if not call.q.shape[-1]:
+        return "it needs a head width of at least 1, got 0"
+    form = call.radial
+    if form is None:
+        return f"{call.attention} is not a function of a distance"
+    if form.profile == "student" and form.sphere:
+        return "it computes the profile of Student's t on R^d only"
+    least = MIN_GAUSSIAN_ANGLE if form.profile == "gaussian" and form.sphere else MIN_KAPPA
+    if isinstance(form.kappa, float) and form.kappa < least:
+        return f"kappa must be at least {least} for distances in float32, got {form.kappa}"
+    return None
 
-    The call must have a radial form. The C code computes in float32, Triton in the dtype of the tensors; on the sphere
-    both compute in float32, because rounding a unit vector changes its angles.
+
+def run(call: Call, kernel: str) -> Tensor:
+    """Return the (..., N, D_v) output of a call that ``refusal`` accepts, by the implementation ``kernel``.
+
+    The C code computes in float32, Triton in the dtype of the tensors. On the sphere Triton normalizes the tokens itself:
+    unit vectors rounded to half precision would have other angles.
     """
     radial = call.radial
     assert radial is not None, "refusal() comes first"
     q, k, v = call.q, call.k, call.v
-    if not q.dtype is k.dtype is v.dtype is torch.float32 and (
-        kernel == "cpu" or radial.sphere or not q.dtype is k.dtype is v.dtype
-    ):
+    if not q.dtype is k.dtype is v.dtype is torch.float32 and (kernel == "cpu" or not q.dtype is k.dtype is v.dtype):
         q, k, v = q.float(), k.float(), v.float()
-    if radial.sphere:
+    if radial.sphere and kernel == "cpu":
         q, k = unit(q), unit(k)
     batch_shape = q.shape[:-2]
     if call.group_size > 1:
