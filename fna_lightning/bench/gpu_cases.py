@@ -27,11 +27,10 @@ def builds(target: Target, dtype: str, width: int, parts: tuple[str, ...], profi
     per_head = torch.ones(HEADS)
     settings = (profile, False, False, False, 0, 0.0)
     architecture = target.name.replace("_", "")
-    with patch.object(launch, "architecture_of", lambda device: architecture), compiling(target) as compiled:
-        if parts == ("forward",):
-            op.forward(q, k, v, None, None, per_head, per_head, None, *settings)
-        else:
-            out, stats = op.forward(q, k, v, None, None, per_head, per_head, None, *settings)
+    names = [PARTS[part] for part in parts]
+    with patch.object(launch, "architecture_of", lambda device: architecture), compiling(target, *names) as compiled:
+        out, stats = op.forward(q, k, v, None, None, per_head, per_head, None, *settings)
+        if parts != ("forward",):
             op.backward(grad, q, k, v, None, None, per_head, per_head, None, out, stats, *settings, False, False, False)
     by_name = {build.kernel: build for build in compiled}
     return {part: by_name[PARTS[part]] for part in parts}

@@ -2,7 +2,7 @@
 
 ``compiling`` replaces Triton's driver by one that only names a target. A launch inside it compiles the kernel exactly
 as a real launch would (same arguments, same specialization, same options) and records the result instead of running
-it. So what is counted is what would run.
+it. So what is counted is what would run. Other kernels are skipped.
 """
 
 from collections.abc import Iterator
@@ -92,8 +92,8 @@ class _Driver:
 
 
 @contextmanager
-def compiling(target: Target) -> Iterator[list[Build]]:
-    """Compile every kernel that is launched in this block for ``target``; yields the list of builds."""
+def compiling(target: Target, *kernels: str) -> Iterator[list[Build]]:
+    """Compile the launched kernels with these names for ``target`` in this block; yields the list of builds."""
     triton = require_triton()
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
@@ -102,6 +102,8 @@ def compiling(target: Target) -> Iterator[list[Build]]:
     run, active = JITFunction.run, driver._active
 
     def record(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if self.__name__ not in kernels:
+            return None
         kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
         names = self.arg_names
         constants = {names[path[0]]: value for path, value in kernel.src.constants.items() if len(path) == 1}

@@ -11,6 +11,8 @@ from fna_lightning.bench.gpu_compile import Target
 from fna_lightning.bench.gpu_count import is_special, products
 
 FMA_PIPE = ("FADD", "FMUL", "FFMA", "IMAD")
+# conversions that the special-function unit executes
+CONVERSIONS = ("F2F.", "F2I.", "I2F.", "FRND.")
 # executed outside the arithmetic units, or once for a whole warp
 NO_ARITHMETIC = ("LD", "ST", "SHFL", "BAR", "DEPBAR", "BRA", "CALL", "WARP", "SYNCS", "UT", "NOP", "CS2R", "S2", "R2UR")
 
@@ -69,7 +71,7 @@ def picoseconds(clocks_per_pair: float, target: Target) -> float:
 
 def _units(opcode: str, target: Target) -> list[str]:
     """Return the units that an instruction occupies, without the tensor cores."""
-    if is_special(opcode):
+    if is_special(opcode) or opcode == "I2F" or opcode.startswith(CONVERSIONS):
         return ["special", "issue"] if target.is_nvidia else ["special"]
     if products(opcode):
         return ["issue"] if target.is_nvidia else []

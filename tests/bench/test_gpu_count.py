@@ -105,7 +105,7 @@ for name in ("sm_80", "sm_90", "gfx942"):
     for libdevice in (False, True):
         if name == "gfx942" and not libdevice:
             continue
-        with compiling(TARGETS[name]) as builds:
+        with compiling(TARGETS[name], "weigh") as builds:
             weigh[(2,)](q, q, out, 256, WIDTH=64, ROWS=128, COLS=64, LIBDEVICE=libdevice, num_warps=4)
         counts = count(builds[0])
         pairs = counts.loop_products / 64 / builds[0].threads

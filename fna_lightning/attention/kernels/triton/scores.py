@@ -166,9 +166,12 @@ def distances(
         z = angle * per_kappa
         return z, z * z, chord * square_root(1.0 - near * 0.25, HALF, BACKEND)
     total = query_norm + key_norm
-    squared = total - dot * (per_kappa * per_kappa * 2.0)
-    if HALF:
+    squared = tl.fma(dot, per_kappa * per_kappa * -2.0, total)
+    if HALF and BACKEND == "cuda":
         squared = tl.maximum(squared, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif HALF:
+        # On AMD the maximum that keeps NaN takes three instructions.
+        squared = tl.where(squared < 0.0, 0.0, squared)
     else:
         squared = tl.where(squared <= total * TIE, 0.0, squared)
     z = square_root(squared, HALF, BACKEND)
