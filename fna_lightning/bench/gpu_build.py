@@ -1,7 +1,7 @@
 """Cost of the Triton kernels, compiled ahead of time for GPUs that this machine need not have.
 
-Registers, spills and shared memory, instructions and special functions per query-key pair, and the time that these imply
-on an A100, H100 and MI300X, as a ratio to the same kernels with dot-product scores. Needs triton, but no GPU.
+Registers, spills and shared memory, instructions and special functions per query-key pair, and the time that these
+imply on an A100, H100 and MI300X, also as a ratio to the same kernels with dot-product scores. Needs triton, no GPU.
 
 Examples:
   fna-lightning bench gpu-build --quick
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fna_lightning.bench.gpu_compile import TARGETS, require_triton
+from fna_lightning.bench.gpu_limits import exceeded
 from fna_lightning.bench.gpu_table import COST_COLUMNS, TIME_COLUMNS, Row, cost_cells, markdown, time_cells
 
 DTYPES = ("fp32", "bf16")
@@ -57,13 +58,20 @@ def run(args: argparse.Namespace) -> int:
         if not args.quick:
             rows = compare(rows)
     show(rows)
+    for failure in all_exceeded(rows):
+        print(failure)
     about = {"triton": triton.__version__, **tool_versions()}
     if args.json:
         write_text(args.json, json.dumps(document(rows, about), indent=1) + "\n")
     if args.markdown:
-        words = ["fna-lightning", "bench", "gpu-build", *[word for word in command_line(args)]]
-        write_text(args.markdown, markdown(rows, shlex.join(words), about))
+        words = ["fna-lightning", "bench", "gpu-build", *command_line(args)]
+        write_text(args.markdown, markdown(rows, shlex.join(words), about, all_exceeded(rows)))
     return 0
+
+
+def all_exceeded(rows: Sequence[Row]) -> list[str]:
+    """Return the limits that the kernels exceed."""
+    return [failure for row in rows for failure in exceeded(row)]
 
 
 def selected_cases(args: argparse.Namespace) -> list[Case]:

@@ -1,8 +1,8 @@
 """Count what a compiled kernel costs: registers, spills and the instructions of its hot loop.
 
-The machine code is read as text: SASS from the disassembler in the triton wheel, AMDGCN from the compiler. The hot loop
-is the innermost loop with matrix products. Where a kernel has several, for example one for tiles inside the mask and one
-for tiles on its edge, it is the one with the fewest instructions for a product.
+The machine code is read as text: SASS from the disassembler in the triton wheel, AMDGCN from the compiler. The hot
+loop is the innermost loop with matrix products. Where a kernel has several, for example one for tiles inside the mask
+and one for tiles on its edge, it is the one with the fewest instructions for a product.
 """
 
 import re

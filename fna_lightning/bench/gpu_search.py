@@ -1,6 +1,7 @@
 """Search the block sizes of the Triton kernels by compiling them: what `blocks.py` of the kernels records.
 
-A choice should keep the limits of ``gpu_limits``. Among those that do the least time wins, then the fewest instructions.
+A choice should keep the limits of ``gpu_limits``. Among those that do, the least time wins, then the fewest
+instructions.
 """
 
 import math
@@ -13,6 +14,7 @@ from fna_lightning.bench.gpu_cases import PASSES, builds, measure
 from fna_lightning.bench.gpu_compile import Target
 from fna_lightning.bench.gpu_limits import exceeded
 from fna_lightning.bench.gpu_table import Row
+
 
 def candidates(target: Target, dtype: str, width: int, part: str) -> Iterator[tuple[int, int, int, int]]:
     """Yield queries, keys, warps and stages worth compiling."""

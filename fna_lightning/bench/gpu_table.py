@@ -6,7 +6,7 @@ from typing import Any
 
 from fna_lightning.bench.gpu_compile import Build
 from fna_lightning.bench.gpu_count import Counts
-from fna_lightning.bench.gpu_roofline import GPUS, clocks, picoseconds
+from fna_lightning.bench.gpu_roofline import GPUS, Gpu, clocks, picoseconds
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,18 @@ COST_COLUMNS = (
     "tensor",
     "libdevice log",
 )
+GPU_COLUMNS = (
+    "target",
+    "GPU",
+    "multiprocessors",
+    "GHz",
+    "special",
+    "fp32",
+    "integer",
+    "issue",
+    "tensor, fp32",
+    "tensor, bf16",
+)
 TIME_COLUMNS = (
     "target",
     "type",
@@ -123,21 +135,25 @@ def time_cells(entry: Row) -> list[str]:
     return [*_names(entry), *times, entry.limit, f"{entry.picoseconds:.2f}", ratio]
 
 
-def markdown(rows: Sequence[Row], command: str, versions: dict[str, Any]) -> str:
-    """Return the page docs/results/gpu_build.md."""
-    gpus = "; ".join(
-        f"{target}: {gpu.name}, {gpu.processors} processors, {gpu.gigahertz} GHz, special {gpu.special}, fp32 {gpu.fp32}, "
-        f"integer {gpu.integer}, issue {gpu.issue}, tensor {gpu.tensor['fp32']} (fp32) and {gpu.tensor['bf16']} (bf16)"
-        for target, gpu in GPUS.items()
-    )
-    about = ", ".join(f"{name} {version}" for name, version in versions.items())
+def markdown(rows: Sequence[Row], command: str, versions: dict[str, Any], failures: Sequence[str]) -> str:
+    """Return the page docs/results/gpu_build.md; ``failures`` are the limits that are exceeded."""
+    limits = "All limits of `fna_lightning/bench/gpu_limits.py` are kept."
+    if failures:
+        limits = "These limits of `fna_lightning/bench/gpu_limits.py` are exceeded:\n\n"
+        limits += "\n".join(f"- {failure}" for failure in failures)
     return PAGE.format(
         command=command,
-        versions=about,
-        gpus=gpus,
+        versions=", ".join(f"{name} {version}" for name, version in versions.items()),
+        limits=limits,
+        gpus=_table(GPU_COLUMNS, [_gpu_cells(target, gpu) for target, gpu in GPUS.items()]),
         costs=_table(COST_COLUMNS, [cost_cells(entry) for entry in rows]),
         times=_table(TIME_COLUMNS, [time_cells(entry) for entry in rows]),
     )
+
+
+def _gpu_cells(target: str, gpu: Gpu) -> list[str]:
+    rates = (gpu.special, gpu.fp32, gpu.integer, gpu.issue, gpu.tensor["fp32"], gpu.tensor["bf16"])
+    return [target, gpu.name, str(gpu.processors), str(gpu.gigahertz), *map(str, rates)]
 
 
 def _names(entry: Row) -> list[str]:
@@ -155,35 +171,44 @@ PAGE = """# The Triton kernel, compiled without a GPU
 
 {versions}.
 
-The kernels of `kernel="triton"` are compiled for three architectures exactly as a launch on such a GPU would compile them, and
-the machine code is counted. Nothing here was run on a GPU: the counts are exact, the times are lower bounds.
+The kernels of `kernel="triton"` are compiled for three architectures exactly as a launch on such a GPU would compile
+them, and the machine code is counted. Nothing here was run on a GPU: the counts are exact, the times are lower bounds.
 
-Compiled is power-law attention (alpha < 2) on R^d without mask, bias or dropout, with tokens a multiple of the tile. Widths between those of the table are
-padded to the next power of two. `forward` computes the output, `dq` the gradient of the queries, `dk/dv` the gradients of keys and values.
+What is compiled is power-law attention (alpha < 2) on R^d, without mask, bias or dropout. `forward` computes the
+output, `dq` the gradient of the queries, `dk/dv` the gradients of keys and values. Head widths between those of the
+table are padded to the next power of two.
 
 ## Costs
 
 - `tile`: queries x keys of one iteration; `stages`: iterations whose loads overlap.
 - `registers` and `spilled bytes` are per thread. NVIDIA GPUs have at most 255 registers per thread, gfx942 has 512.
-- `instructions` and `special` (exponentials, logarithms, square roots, reciprocals) are per query-key pair: the loop over
-  tiles inside the sequence, divided by the pairs per thread. Both branches of a condition inside the loop are counted.
+- `instructions` and `special` (exponentials, logarithms, square roots, reciprocals) are per query-key pair: those of
+  the loop over tiles inside the sequence, divided by the pairs per thread. Both sides of a branch are counted.
 - `tensor`: tensor-core instructions of one warp in one iteration.
 - `libdevice log`: whether each pair calls the logarithm of NVIDIA's libdevice, which takes about 20 instructions.
 
 {costs}
 
+{limits}
+
 ## The time they imply
 
-Thousandths of a clock of one multiprocessor per pair, by the unit that executes the instructions. `limit` is the slowest unit and
-`ps a pair` its time on the whole GPU, in picoseconds. `to dot product` is this time divided by that of the same kernel compiled with dot-product scores.
-
-Rates per clock and processor: {gpus}. On gfx942 the vector units execute fp32 and integer instructions; both are under `fp32`.
+Thousandths of a clock of one multiprocessor per pair, by the unit that executes the instructions. `limit` is the
+slowest unit, and `ps a pair` its time on the whole GPU in picoseconds. `to dot product` is this time divided by that of
+the same kernel compiled with dot-product scores. `special` includes conversions that the same unit executes.
 
 {times}
 
+Operations per clock and multiprocessor:
+
+{gpus}
+
+On gfx942 the vector units execute fp32 and integer instructions; both are under `fp32`. Products of fp32 are three TF32
+products on NVIDIA GPUs, and fp32 products on gfx942.
+
 ## What is unknown
 
-- Measured times. The bound assumes that all units overlap and never wait. Real kernels reach a part of it, and dot-product attention has the same problem.
+- Measured times. The bound assumes that all units overlap and never wait; kernels reach a part of it.
 - Shared-memory bandwidth, bank conflicts, cache misses and the number of blocks that run at once are not modeled.
 - The prologue, the epilogue and tiles on the edge of a mask are not counted. They matter for short sequences.
 """

@@ -1,5 +1,6 @@
 """Counting of compiled Triton kernels: a small kernel with known costs, and short pieces of machine code."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_the_roofline_divides_counts_by_rates() -> None:
 
 def test_triton_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(UsageError, match="needs triton .*pip install triton"):
+    with pytest.raises(UsageError, match=r"needs triton .*pip install triton"):
         gpu_compile.require_triton()
 
 
@@ -128,8 +129,6 @@ def test_a_compiled_kernel_is_counted(tmp_path: Path) -> None:
 
 def run_python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run code in a process without TRITON_INTERPRET."""
-    import os
-
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     if "PYTHONPATH" in environment and "PYTHONPATH" in inherited:
         environment = environment | {"PYTHONPATH": environment["PYTHONPATH"] + os.pathsep + inherited["PYTHONPATH"]}

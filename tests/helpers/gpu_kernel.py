@@ -1,4 +1,4 @@
-"""A small Triton kernel with known costs, for the tests of the ahead-of-time counter. Import it only where triton is."""
+"""A small Triton kernel with known costs, for the tests of the ahead-of-time counter. Importing it needs triton."""
 
 import triton
 import triton.language as tl
