@@ -253,9 +253,9 @@ def key_grad_kernel(
                         pull = pull * query_norm[None, :]
                     if GROUP > 1:
                         pull = pull * slope_scale(power, per_kappa, PROFILE, SPHERE)
-                    pull = rounded_pull(pull, query_tile.dtype, BACKEND)
+                    exact_pull, pull = rounded_pull(pull, query_tile.dtype, BACKEND)
                     if not SPHERE:
-                        pull_sum += tl.sum(pull.to(tl.float32), 1)
+                        pull_sum += tl.sum(exact_pull, 1)
                     key_acc = product_add(pull, query_tile, key_acc, SCORE_PRECISION, BACKEND)
 
     scale = 1.0

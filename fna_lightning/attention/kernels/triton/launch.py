@@ -115,8 +115,11 @@ def blocks_for(name: Pass, architecture: Architecture, shared: dict[str, Any]) -
 
 def with_blocks(shared: dict[str, Any], blocks: Blocks) -> dict[str, Any]:
     """Return the keyword arguments of a launch: all constants, warps and stages."""
+    # Otherwise roots, powers and logarithms take extra instructions on AMD to keep numbers below 1e-38.
+    options = {"allow_flush_denorm": True} if shared["BACKEND"] == "hip" else {}
     return {
         **shared,
+        **options,
         "BLOCK_M": blocks.queries,
         "BLOCK_N": blocks.keys,
         "num_warps": blocks.num_warps,

@@ -277,10 +277,10 @@ def query_grad_kernel(
                 pull = score_grad * slopes
                 if SPHERE:
                     pull = pull * key_norm[None, :]
-                pull = rounded_pull(pull, key_tile.dtype, BACKEND)
+                exact_pull, pull = rounded_pull(pull, key_tile.dtype, BACKEND)
                 if not SPHERE:
                     # The rounded numbers, which the product has, too: otherwise the difference of both would be wrong.
-                    pull_sum += tl.sum(pull.to(tl.float32), 1)
+                    pull_sum += tl.sum(exact_pull, 1)
                 acc = product_add(pull, key_tile, acc, SCORE_PRECISION, BACKEND)
 
     gradient = token_gradient(
