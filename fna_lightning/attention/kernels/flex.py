@@ -18,6 +18,7 @@ the number of compilations. Not tested, because nothing here has been run on a G
 
 from collections.abc import Callable
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -34,11 +35,11 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MIN_WIDTH = 16
 WIDTH_MULTIPLE = 8
 MAX_WIDTH = 256
-# Relative to the norms, |q|^2 + |k|^2 - 2 q.k has a rounding error of a few units in the last place.
-ROUNDING = 8 * torch.finfo(torch.float32).eps
 # After torch.set_float32_matmul_precision("high") FlexAttention multiplies in TF32 by default, and the squared distance
 # cancels. torch/_inductor/kernel/flex/flex_attention.py takes this option for the forward and the backward pass.
 PRECISION = {"FLOAT32_PRECISION": "'ieee'"}
+# PyTorch's default is 8, which a translator reaches: training, validation and decoding with padding and causal masks.
+RECOMPILE_LIMIT = 64
 # FlexAttention's default blocks of wider heads do not fit into the shared memory of every GPU. These take at most 64 KB
 # (estimate), by the bytes of one row of queries, rounded up to a power of two numbers.
 LARGE_ROW_BYTES = 256
@@ -92,9 +93,11 @@ class Flex(Kernel):
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    # Static shapes would be compiled again for every length, up to a limit of PyTorch, beyond which FlexAttention
-    # computes the whole matrix.
-    return torch.compile(flex_by_distance, dynamic=True)
+    # Static shapes would be compiled again for every length. Kinds of masks, dtypes, evaluation, a length of 1 and one
+    # block of keys are compiled separately; beyond the limit FlexAttention would compute the whole matrix.
+    has_limit = "recompile_limit" in signature(torch.compile).parameters
+    limit: dict[str, Any] = {"recompile_limit": RECOMPILE_LIMIT} if has_limit else {}
+    return torch.compile(flex_by_distance, dynamic=True, **limit)
 
 
 def attend(call: Call, function: Callable[..., Tensor]) -> Tensor:
@@ -110,10 +113,13 @@ def attend(call: Call, function: Callable[..., Tensor]) -> Tensor:
         q, k = unit(q), unit(k)
     if _is_learned(radial.kappa):
         q, k, v = _with_kappa_gradient(q, k, v, kappa)
+    q, k = _centered(q, k)
+    q_norm, k_norm = (x.float().square().sum(dim=-1) for x in (q, k))
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+        q, k = _with_norm_gradient(q, k, q_norm, k_norm)
     out = function(
-        q,
-        k,
-        v.to(q.dtype),
+        *(_widen(x) for x in (q, k, v.to(q.dtype))),
+        (q_norm.detach(), k_norm.detach().repeat_interleave(q.size(1) // k.size(1), dim=1)),
         kappa.detach(),
         exponent,
         _four_axes_of_bias(call.mask.bias, batch_shape),
@@ -121,13 +127,14 @@ def attend(call: Call, function: Callable[..., Tensor]) -> Tensor:
         radial.profile,
         radial.sphere,
     )
-    return out.reshape(*batch_shape, q.size(-2), v.size(-1)).to(call.v.dtype)
+    return out[..., : v.size(-1)].reshape(*batch_shape, q.size(-2), v.size(-1)).to(call.v.dtype)
 
 
 def flex_by_distance(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    norms: tuple[Tensor, Tensor],
     kappa: Tensor,
     exponent: Tensor,
     bias: Tensor | None,
@@ -136,28 +143,28 @@ def flex_by_distance(
     sphere: bool,
 ) -> Tensor:
     """Return the output for (B, H, N, D) queries, (B, G, M, D) keys and (B, G, M, D_v) values, with G dividing H."""
-    if q.dtype == torch.float32:
-        # The attention does not depend on the origin, but the rounding does: no gradient flows here. A key that is not
-        # finite must not move the other keys.
-        origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
-        q, k = q - origin.repeat_interleave(q.size(1) // k.size(1), dim=1), k - origin
-    q_norm, k_norm = (x.float().square().sum(dim=-1) for x in (q, k))
-    score_mod = _score_mod(profile, sphere, kappa, exponent, q_norm.detach(), k_norm.detach(), bias, k.size(1))
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
-        q, k = _with_norm_gradient(q, k, q_norm, k_norm)
-    q, k, values = (_widen(x) for x in (q, k, v))
     out = flex_attention(
         q,
         k,
-        values,
-        score_mod=score_mod,
+        v,
+        score_mod=_score_mod(profile, sphere, kappa, exponent, *norms, bias),
         block_mask=mask,
         scale=1.0,
         enable_gqa=q.size(1) != k.size(1),
         kernel_options=kernel_options(max(q.size(-1), v.size(-1)), q.element_size()),
     )
     assert isinstance(out, Tensor)
-    return out[..., : v.size(-1)]
+    return out
+
+
+def _centered(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return float32 tokens with the mean key as origin, and others as they are."""
+    if q.dtype != torch.float32:
+        return q, k
+    # The attention does not depend on the origin, but the rounding does: no gradient flows here. A key that is not
+    # finite must not move the other keys.
+    origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
+    return q - origin.repeat_interleave(q.size(1) // k.size(1), dim=1), k - origin
 
 
 def kernel_options(width: int, element_size: int) -> Any:
@@ -177,18 +184,19 @@ def _score_mod(
     q_norm: Tensor,
     k_norm: Tensor,
     bias: Tensor | None,
-    key_heads: int,
 ) -> Callable[..., Tensor]:
     """Return FlexAttention's function of a dot product; it reads only tensors without gradient."""
-    group = q_norm.size(1) // key_heads
     bias_axes = () if bias is None else tuple(size > 1 for size in bias.shape)
     compact_bias = None if bias is None else bias.squeeze()
 
     def log_kernel(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        norms = q_norm[batch, head, i] + k_norm[batch, head // group, j]
+        norms = q_norm[batch, head, i] + k_norm[batch, head, j]
         squared = norms - 2.0 * score.float()
+        # The sum has a rounding error of a few units in the last place of the norms. (A constant of the module would
+        # become an input of the compiled function, which FlexAttention does not accept.)
+        rounding = 8 * torch.finfo(torch.float32).eps
         # Distances that are only rounding error count as 0, with gradient 0, as between a token and itself.
-        near = squared <= ROUNDING * norms
+        near = squared <= rounding * norms
         scale = kappa[head]
         if profile == "gaussian" and not sphere:
             return -torch.where(near, 0.0, squared) / (scale * scale)
@@ -214,8 +222,8 @@ def _score_mod(
 def _with_norm_gradient(q: Tensor, k: Tensor, q_norm: Tensor, k_norm: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k with two more coordinates, [a, 1] and [1, b], that add 0 to the dot product.
 
-    a = -(|q|^2 - |q|^2) / 2 with no gradient in the second norm, so that r^2 = |q|^2 + |k|^2 - 2 q.k, in which score_mod
-    takes the norms as constants, gets their gradient through the dot product. b likewise.
+    a = -(|q|^2 - |q|^2) / 2 with no gradient in the second norm, so that r^2 = |q|^2 + |k|^2 - 2 q.k, in which
+    score_mod takes the norms as constants, gets their gradient through the dot product. b likewise.
     """
     zeros = [(0.5 * (norm.detach() - norm))[..., None] for norm in (q_norm, k_norm)]
     q_zero, k_zero = (zero.to(q.dtype) for zero in zeros)
@@ -225,8 +233,8 @@ def _with_norm_gradient(q: Tensor, k: Tensor, q_norm: Tensor, k_norm: Tensor) ->
 def _with_kappa_gradient(q: Tensor, k: Tensor, v: Tensor, kappa: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return q and k times kappa / kappa, which is 1, with a gradient in the denominator only.
 
-    |q - k| / kappa with a constant kappa then has the gradient with respect to kappa. Grouped keys are repeated, because
-    each of their heads has its own kappa.
+    |q - k| / kappa with a constant kappa then has the gradient with respect to kappa. Grouped keys are repeated,
+    because each query head has its own kappa.
     """
     group = q.size(1) // k.size(1)
     if group > 1:
