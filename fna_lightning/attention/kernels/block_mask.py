@@ -71,7 +71,7 @@ def build(mask: AttentionMask, batch_shape: tuple[int, ...], n: int, m: int, dev
         some_allowed, all_allowed = _reduce_blocks(matrix)
         visible, full = visible & some_allowed, full & all_allowed
     if mask.is_causal:
-        visible = visible & (keys < queries + BLOCK)
+        visible = visible & (keys < (queries + BLOCK).clamp(max=mask.offset + n))
         full = full & (keys + BLOCK - 1 <= queries)
     if mask.exclude_self:
         full = full & ~((keys < queries + BLOCK) & (queries < keys + BLOCK))
