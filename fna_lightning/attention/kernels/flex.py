@@ -147,7 +147,7 @@ def flex_by_distance(
         q,
         k,
         v,
-        score_mod=_score_mod(profile, sphere, kappa, exponent, *norms, bias),
+        score_mod=score_mod_of(profile, sphere, kappa, exponent, *norms, bias),
         block_mask=mask,
         scale=1.0,
         enable_gqa=q.size(1) != k.size(1),
@@ -176,7 +176,7 @@ def kernel_options(width: int, element_size: int) -> Any:
     return {**PRECISION, **blocks, "bwd_BLOCK_N2": blocks["bwd_BLOCK_M1"], "num_stages": 1}
 
 
-def _score_mod(
+def score_mod_of(
     profile: Profile,
     sphere: bool,
     kappa: Tensor,
