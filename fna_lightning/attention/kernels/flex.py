@@ -88,20 +88,27 @@ class Flex(Kernel):
 
     def run(self, call: Call) -> Tensor:
         # Inside a compiled model FlexAttention is compiled with it.
-        return attend(call, flex_by_distance if torch.compiler.is_compiling() else _compiled())
+        if torch.compiler.is_compiling():
+            return attend(call)
+        return attend(call, *_compiled())
 
 
 @cache
-def _compiled() -> Callable[..., Tensor]:
+def _compiled() -> tuple[Callable[..., Tensor], Callable[..., tuple[Tensor, ...]]]:
     # Static shapes would be compiled again for every length. Kinds of masks, dtypes, evaluation, a length of 1 and one
     # block of keys are compiled separately; beyond the limit FlexAttention would compute the whole matrix.
     has_limit = "recompile_limit" in signature(torch.compile).parameters
     limit: dict[str, Any] = {"recompile_limit": RECOMPILE_LIMIT} if has_limit else {}
-    return torch.compile(flex_by_distance, dynamic=True, **limit)
+    # Compiled, the preparation reads and writes every token once.
+    return torch.compile(flex_by_distance, dynamic=True, **limit), torch.compile(prepare, dynamic=True, **limit)
 
 
-def attend(call: Call, function: Callable[..., Tensor]) -> Tensor:
-    """Return the output of the call, computed by ``function``: ``flex_by_distance``, compiled or not."""
+def attend(
+    call: Call,
+    function: Callable[..., Tensor] | None = None,
+    preparation: Callable[..., tuple[Tensor, ...]] | None = None,
+) -> Tensor:
+    """Return the output of the call, by ``flex_by_distance`` and ``prepare`` or compiled versions of them."""
     radial = call.radial
     assert radial is not None, "refusal() comes first"
     q, k, v, batch_shape = _aligned(call)
@@ -113,28 +120,29 @@ def attend(call: Call, function: Callable[..., Tensor]) -> Tensor:
         q, k = unit(q), unit(k)
     if _is_learned(radial.kappa):
         q, k, v = _with_kappa_gradient(q, k, v, kappa)
-    q, k = _centered(q, k)
-    q_norm, k_norm = (x.float().square().sum(dim=-1) for x in (q, k))
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
-        q, k = _with_norm_gradient(q, k, q_norm, k_norm)
-    out = function(
-        *(_widen(x) for x in (q, k, v.to(q.dtype))),
-        (q_norm.detach(), k_norm.detach().repeat_interleave(q.size(1) // k.size(1), dim=1)),
+    n, m, width = q.size(-2), k.size(-2), v.size(-1)
+    needs_gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+    q, k, *norms = (preparation or prepare)(q, k, needs_gradient)
+    out = (function or flex_by_distance)(
+        q,
+        k,
+        _widen(v.to(q.dtype)),
+        norms,
         kappa.detach(),
         exponent,
         _four_axes_of_bias(call.mask.bias, batch_shape),
-        block_mask(call.mask, batch_shape, q.size(-2), k.size(-2), q.device),
+        block_mask(call.mask, batch_shape, n, m, q.device),
         radial.profile,
         radial.sphere,
     )
-    return out[..., : v.size(-1)].reshape(*batch_shape, q.size(-2), v.size(-1)).to(call.v.dtype)
+    return out[..., :width].reshape(*batch_shape, n, width).to(call.v.dtype)
 
 
 def flex_by_distance(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    norms: tuple[Tensor, Tensor],
+    norms: list[Tensor],
     kappa: Tensor,
     exponent: Tensor,
     bias: Tensor | None,
@@ -157,14 +165,23 @@ def flex_by_distance(
     return out
 
 
-def _centered(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Return float32 tokens with the mean key as origin, and others as they are."""
-    if q.dtype != torch.float32:
-        return q, k
-    # The attention does not depend on the origin, but the rounding does: no gradient flows here. A key that is not
-    # finite must not move the other keys.
-    origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
-    return q - origin.repeat_interleave(q.size(1) // k.size(1), dim=1), k - origin
+def prepare(q: Tensor, k: Tensor, needs_gradient: bool) -> tuple[Tensor, ...]:
+    """Return the queries and keys to multiply, and their squared norms for each query head, without a gradient."""
+    group = q.size(1) // k.size(1)
+    if q.dtype == torch.float32:
+        # The attention does not depend on the origin, but the rounding does: no gradient flows here. A key that is not
+        # finite must not move the other keys.
+        origin = k.detach().mean(dim=-2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
+        q, k = q - _repeated(origin, group), k - origin
+    q_norm, k_norm = (x.float().square().sum(dim=-1) for x in (q, k))
+    if needs_gradient:
+        q, k = _with_norm_gradient(q, k, q_norm, k_norm)
+    return _widen(q), _widen(k), q_norm.detach(), _repeated(k_norm.detach(), group)
+
+
+def _repeated(x: Tensor, group: int) -> Tensor:
+    """Return values of key heads for the query heads."""
+    return x if group == 1 else x.repeat_interleave(group, dim=1)
 
 
 def kernel_options(width: int, element_size: int) -> Any:
