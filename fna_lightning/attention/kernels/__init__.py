@@ -62,9 +62,21 @@ def choose(call: Call) -> Kernel:
     exporting = torch.compiler.is_exporting()
     return next(
         kernel
-        for kernel in KERNELS.values()
+        for kernel in _in_order(call)
         if not (kernel.unavailable() or kernel.refusal(call)) and (kernel.portable or not exporting)
     )
+
+
+def _in_order(call: Call) -> list[Kernel]:
+    """Return the kernels in the order in which "auto" tries them for this call."""
+    kernels = list(KERNELS.values())
+    if call.q.device.type == "cuda" and call.radial is not None:
+        # sdpa computes the Gaussian with more coordinates, copies of q, k and v, and a mask with a row for each query.
+        # triton needs none of them (estimate: neither has been measured on a GPU).
+        sdpa = KERNELS["sdpa"]
+        kernels.remove(sdpa)
+        kernels.insert(1 + max((i for i, kernel in enumerate(kernels) if kernel.name in ("cpu", "triton"))), sdpa)
+    return kernels
 
 
 def compute(call: Call) -> Tensor:
