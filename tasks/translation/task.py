@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam
 from torchmetrics import MetricCollection
 
@@ -65,6 +65,10 @@ class Translation(Task):
         self.bleu_every = bleu_every
         # Translations of this process in this epoch.
         self.decoded: list[Scored] = []
+
+    def networks(self) -> list[nn.Module]:
+        # The loss and beam search call these, not the forward method of the whole network.
+        return [self.network.encoder, self.network.decoder]
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Return the (B, N, V) scores of the token after each of the (B, N) tokens of ``target``."""
