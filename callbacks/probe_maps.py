@@ -42,9 +42,7 @@ class ProbeMaps:
             return {}
         batch = move_data_to_device(self.batch, task.device)
         # The graph measures are computed on the CPU, and a GPU then holds the weights of one layer at a time.
-        maps = attention_maps(
-            task, lambda: task.probe(batch, self.max_length), layers, device=torch.device("cpu")
-        )
+        maps = attention_maps(task, lambda: task.probe(batch, self.max_length), layers, device=torch.device("cpu"))
         self_maps = {name: _without_empty(layer_map) for name, layer_map in maps.items() if layer_map.is_self}
         return {name: layer_map for name, layer_map in self_maps.items() if layer_map is not None}
 

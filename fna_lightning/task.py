@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
-import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType

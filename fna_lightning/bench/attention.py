@@ -9,10 +9,10 @@ timed. Memory is the peak growth of one forward and backward step beyond its inp
 process of its own. Implementations that materialize the attention matrix spend most of their time in page faults unless
 freed memory is kept, as `fit` does; `--keep-memory` measures with it.
 
-`--device cuda` checks every GPU kernel against float64, forward and backward, and times those that are correct: bfloat16
-and float32 at both matmul precisions, masks, dropout, memory, the seconds of the first call, and the share of the
-roofline. `--check-only` checks without timing; with TRITON_INTERPRET=1 and `--device cpu` it checks the Triton kernel on
-a machine without a GPU.
+`--device cuda` checks every GPU kernel against float64, forward and backward, and times those that are correct:
+bfloat16 and float32 at both matmul precisions, masks, dropout, memory, the seconds of the first call, and the share of
+the roofline. `--check-only` checks without timing; with TRITON_INTERPRET=1 and `--device cpu` it checks the Triton
+kernel on a machine without a GPU.
 """
 
 import argparse

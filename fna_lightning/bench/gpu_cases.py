@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from fna_lightning.attention import Attention, DotProduct, Fractional
 from fna_lightning.attention.kernels import KERNELS, Call
+from fna_lightning.attention.masks import AttentionMask
 from fna_lightning.bench.competitors import ALPHA, BASELINE
 
 # kernels of FNA, in this order, those among them that this version has
@@ -119,7 +120,7 @@ class Implementation:
         """Return the output of the reference formula."""
         return KERNELS["reference"].run(Call(self.attention, q, k, v, self._mask(q, k, mask, case), 0.0))
 
-    def _mask(self, q: Tensor, k: Tensor, mask: Tensor | None, case: Case) -> object:
+    def _mask(self, q: Tensor, k: Tensor, mask: Tensor | None, case: Case) -> AttentionMask:
         return self.attention.mask_for(q, k, mask, is_causal=case.mask == "causal")
 
 
@@ -157,7 +158,7 @@ def check(implementation: Implementation, case: Case, device: torch.device) -> d
     results = []
     for dtype, function in ((case.dtype, implementation.attend), (torch.float64, implementation.exact)):
         leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
-        out = function(*leaves, mask, plain)
+        out = function(leaves[0], leaves[1], leaves[2], mask, plain)
         results.append([out, *torch.autograd.grad(out, leaves, q.to(dtype))])
     gaps = [_gap(actual, expected) for actual, expected in zip(*results, strict=True)]
     errors = {"output": gaps[0], "gradient": max(gaps[1:])}
@@ -185,7 +186,8 @@ def step(
             implementation.attend(q, k, v, mask, case)
 
     def forward_backward() -> None:
-        torch.autograd.grad(implementation.attend(*leaves, mask, case), leaves, q)
+        out = implementation.attend(leaves[0], leaves[1], leaves[2], mask, case)
+        torch.autograd.grad(out, leaves, q)
 
     return forward, forward_backward
 

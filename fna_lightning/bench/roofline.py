@@ -82,10 +82,7 @@ def shortest_ms(
     """
     batch, heads, length, width = sizes
     pairs = batch * heads * length * length * (0.5 if causal else 1.0)
-    if dtype != torch.float32:
-        rate = peak.bf16
-    else:
-        rate = peak.tf32 if precision == "high" else max(peak.fp32, peak.tf32 / 3)
+    rate = peak.bf16 if dtype != torch.float32 else peak.tf32 if precision == "high" else max(peak.fp32, peak.tf32 / 3)
     functions = (8 if backward else 3) if special else (2 if backward else 1)
     tensors = 4 + 8 if backward else 4
     bytes_moved = tensors * batch * heads * length * width * dtype.itemsize

@@ -38,7 +38,8 @@ class FieldBatch(NamedTuple):
 
     def rows(self, rows: Tensor | list[int]) -> "FieldBatch":
         """Return the episodes at ``rows``."""
-        return FieldBatch(*(part[rows] if isinstance(part, Tensor) else part for part in self))
+        tensors = {name: part[rows] for name, part in self._asdict().items() if isinstance(part, Tensor)}
+        return self._replace(**tensors)
 
 
 class EpisodeArrays(NamedTuple):
@@ -182,8 +183,8 @@ class EpisodeStream(Dataset[FieldBatch]):
             rng = np.random.default_rng([*self.seed, context, block])
         arrays = self.generate(rng, BLOCK, context, survey)
         points = [torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)) for array in arrays]
-        numbers = (torch.full((BLOCK,), number) for number in (context, eval_set))
-        return FieldBatch(*points, *numbers, padded=False)
+        lengths, eval_sets = (torch.full((BLOCK,), number) for number in (context, eval_set))
+        return FieldBatch(points[0], points[1], points[2], points[3], lengths, eval_sets, padded=False)
 
 
 def collate_episodes(batches: FieldBatch | list[FieldBatch]) -> FieldBatch:
@@ -193,8 +194,10 @@ def collate_episodes(batches: FieldBatch | list[FieldBatch]) -> FieldBatch:
     if len(batches) == 1:
         return batches[0]
     size = max(batch.context_x.size(1) for batch in batches)
-    *tensors, padded = zip(*(_with_context_size(batch, size) for batch in batches), strict=True)
-    return FieldBatch(*map(torch.cat, tensors), padded=any(padded))
+    padded = [_with_context_size(batch, size) for batch in batches]
+    names = (name for name in FieldBatch._fields if name != "padded")
+    tensors = {name: torch.cat([getattr(batch, name) for batch in padded]) for name in names}
+    return padded[0]._replace(**tensors, padded=any(batch.padded for batch in padded))
 
 
 def _with_context_size(batch: FieldBatch, size: int) -> FieldBatch:

@@ -79,9 +79,7 @@ class Translation(Task):
         features = self.network.features(batch.source, batch.source_lengths, prefix)
         # Only real tokens are scored, because scoring takes the largest part of a step.
         features, targets = (x.flatten(0, 1).index_select(0, batch.predicted) for x in (features, next_tokens))
-        loss, nll, accuracy = linear_cross_entropy(
-            features, self.network.score_weight, targets, self.label_smoothing
-        )
+        loss, nll, accuracy = linear_cross_entropy(features, self.network.score_weight, targets, self.label_smoothing)
         metrics, weight = self.stage_metrics(stage), self.loss_weight(batch)
         metrics["nll"].update(nll, weight)
         metrics["token_accuracy"].update(accuracy, weight)

@@ -86,7 +86,11 @@ def test_only_correct_kernels_are_timed(bad_kernels: list[Implementation], capsy
     cases = [SMALL, replace(SMALL, dropout=0.1)]
     rows = gpu.measure(cases, bad_kernels, CPU, timer, seconds=0.0, peak=PEAKS["A100", "80GB"])
     by_name = {row["implementation"]: row for row in rows[: len(bad_kernels)]}
-    assert set(by_name) == {BASELINE, "FNA alpha=2, sdpa", *(f"FNA, {k}" for k in "wrong nan crash refusing chunked".split())}
+    assert set(by_name) == {
+        BASELINE,
+        "FNA alpha=2, sdpa",
+        *(f"FNA, {k}" for k in ["wrong", "nan", "crash", "refusing", "chunked"]),
+    }
     for name, problem in (("wrong", "the error of the output is 1.0e-02"), ("nan", "the error of the output is nan")):
         assert problem in by_name[f"FNA, {name}"]["wrong"]
         assert "forward ms" not in by_name[f"FNA, {name}"]

@@ -72,5 +72,7 @@ def test_fit_and_resume_with_compiled_networks(tmp_path: Path, monkeypatch: pyte
     assert main(["resume", str(runs["compiled"]), "--trainer.max_epochs=2"]) == 0
     resumed = torch.load(runs["compiled"] / "checkpoints" / "last.ckpt", weights_only=True)
     assert resumed["epoch"] > states[1]["epoch"]
+    # the option can be changed when a run is resumed
+    assert main(["resume", str(runs["compiled"]), "--trainer.max_epochs=3", "--compile=false"]) == 0
     assert "attention/spectral_gap" in (runs["compiled"] / "metrics.csv").read_text()
     torch.compiler.reset()
