@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +38,8 @@ class FieldBatch(NamedTuple):
 
     def rows(self, rows: Tensor | list[int]) -> "FieldBatch":
         """Return the episodes at ``rows``."""
-        tensors = {name: part[rows] for name, part in self._asdict().items() if isinstance(part, Tensor)}
-        return self._replace(**tensors)
+        parts: dict[str, Any] = self._asdict()
+        return self._replace(**{name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)})
 
 
 class EpisodeArrays(NamedTuple):
