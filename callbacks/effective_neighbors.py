@@ -66,7 +66,7 @@ class EffectiveNeighbors(L.Callback):
             name = pl_module.eval_sets[number]
             if name not in self._values:
                 rows = torch.nonzero(batch.eval_set == number).flatten()[: self.episodes]
-                self._values[name] = head_neighbors(pl_module, FieldBatch(*(part[rows] for part in batch)))
+                self._values[name] = head_neighbors(pl_module, batch.rows(rows))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         tags = {

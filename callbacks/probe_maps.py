@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from fna_lightning.introspection.maps import AttentionMap, attention_maps
@@ -40,7 +41,8 @@ class ProbeMaps:
         if self.batch is None:
             return {}
         batch = move_data_to_device(self.batch, task.device)
-        maps = attention_maps(task, lambda: task.probe(batch, self.max_length), layers)
+        # The graph measures are computed on the CPU, and a GPU then holds the weights of one layer at a time.
+        maps = attention_maps(task, lambda: task.probe(batch, self.max_length), layers, device=torch.device("cpu"))
         self_maps = {name: _without_empty(layer_map) for name, layer_map in maps.items() if layer_map.is_self}
         return {name: layer_map for name, layer_map in self_maps.items() if layer_map is not None}
 

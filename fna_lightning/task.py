@@ -4,17 +4,17 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
-import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from fna_lightning.errors import UsageError
 from fna_lightning.nn.fsdp import shard
+from fna_lightning.utils.ranks import mean_over_ranks
 
 STAGES = ("train", "val", "test")
 
@@ -119,10 +119,28 @@ class Task(L.LightningModule, ABC):
 
         DDP averages gradients as if all processes had batches of the same size, which the last batch does not satisfy.
         """
-        weight = torch.tensor(float(self.loss_weight(batch)), device=loss.device)
-        mean = self.trainer.strategy.reduce(weight.clone(), reduce_op="mean")
-        assert isinstance(mean, Tensor)
-        return loss * (weight / mean), mean.item()
+        weight = float(self.loss_weight(batch))
+        mean = mean_over_ranks(weight)
+        return loss * (weight / mean), mean
+
+    def networks(self) -> list[nn.Module]:
+        """Return the modules that ``compile_networks`` compiles: by default all parts of the task except metrics."""
+        return [
+            part
+            for part in self.children()
+            if not any(isinstance(inner, Metric | MetricCollection) for inner in part.modules())
+        ]
+
+    def compile_networks(self, **options: Any) -> None:
+        """Compile the networks of the task in place with ``torch.compile``; ``state_dict`` keeps its keys.
+
+        The task itself stays uncompiled, because ``torch.compile`` cannot trace ``LightningModule.log``.
+
+        Args:
+            options: arguments of ``torch.compile``.
+        """
+        for network in self.networks():
+            network.compile(**options)
 
     def configure_model(self) -> None:
         mesh = self.device_mesh

@@ -6,6 +6,7 @@ and one for the Gaussian (alpha = 2).
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -58,4 +59,18 @@ def kappa_per_head(kappa: Sequence[float], q: Tensor) -> Tensor:
     heads = count_heads(q)
     if len(kappa) not in (1, heads):
         raise ValueError(f"kappa has {len(kappa)} numbers for {heads} heads; give one for each head, or one for all")
-    return torch.tensor(list(kappa), dtype=distance_dtype(q), device=q.device)
+    # torch.compile traces the construction and warns about an lru_cache, and a fake tensor must not be kept.
+    cached = type(q) is Tensor and not torch.compiler.is_compiling()
+    build = _cached_head_tensor if cached else _head_tensor
+    return build(tuple(kappa), distance_dtype(q), q.device)
+
+
+def _head_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=64)
+def _cached_head_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Copying the values to a GPU on every call would wait for it. An inference tensor could not be used in training.
+    with torch.inference_mode(False):
+        return _head_tensor(values, dtype, device)

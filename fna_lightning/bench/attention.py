@@ -2,11 +2,17 @@
 
     fna-lightning bench attention --quick
     fna-lightning bench attention --json attention.json --plot attention.png
+    fna-lightning bench attention --device cuda --json gpu.json
 
 All implementations take turns in one run. The output and the gradients of each are compared with float64 before it is
 timed. Memory is the peak growth of one forward and backward step beyond its inputs, output and gradients, measured in a
 process of its own. Implementations that materialize the attention matrix spend most of their time in page faults unless
 freed memory is kept, as `fit` does; `--keep-memory` measures with it.
+
+`--device cuda` checks every GPU kernel against float64, forward and backward, and times those that are correct:
+bfloat16 and float32 at both matmul precisions, masks, dropout, memory, the seconds of the first call, and the share of
+the roofline. `--check-only` checks without timing; with TRITON_INTERPRET=1 and `--device cpu` it checks the Triton
+kernel on a machine without a GPU.
 """
 
 import argparse
@@ -17,6 +23,7 @@ from pathlib import Path
 
 import torch
 
+from fna_lightning.bench import gpu, gpu_cases
 from fna_lightning.bench.attention_timing import (
     MEMORY_BY_LENGTH,
     TIME_BY_LENGTH,
@@ -26,6 +33,7 @@ from fna_lightning.bench.attention_timing import (
     measure_memory,
 )
 from fna_lightning.bench.competitors import ALPHA, BASELINE, COMPETITORS, QUICK_SHAPES, SHAPES, Shape
+from fna_lightning.bench.device_timer import CudaTimer
 from fna_lightning.bench.plot import plot, slope
 from fna_lightning.bench.timing import machine
 from fna_lightning.training.malloc import keep_freed_memory
@@ -33,6 +41,8 @@ from fna_lightning.training.malloc import keep_freed_memory
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``bench attention``."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure; default: cpu")
+    parser.add_argument("--check-only", action="store_true", help="compare the kernels with float64 and time nothing")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller shapes, about a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write time and memory against n as PNG")
@@ -43,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the tables, and write the requested files."""
+    if args.device == "cuda" or args.check_only:
+        return _run_gpu(args)
     if args.threads is not None:
         if args.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {args.threads}")
@@ -77,6 +89,20 @@ def run(args: argparse.Namespace) -> int:
         args.json.write_text(json.dumps(document, indent=1))
         print(f"wrote {args.json}")
     return 0
+
+
+def _run_gpu(args: argparse.Namespace) -> int:
+    """Measure on a GPU, or check the kernels on either device."""
+    if args.plot is not None or args.keep_memory:
+        raise ValueError("--plot and --keep-memory measure the CPU; leave them out, --json writes all measurements")
+    device = gpu.require_gpu() if args.device == "cuda" else torch.device("cpu")
+    cases = gpu_cases.timed_cases(quick=args.quick)
+    if device.type == "cpu":
+        # Triton's interpreter takes seconds for a case, so each setting is checked at one length.
+        cases = gpu_cases.interpreted_cases()
+    timer = None if args.check_only else CudaTimer()
+    seconds = args.seconds if args.seconds is not None else 0.2
+    return gpu.run(device, timer, cases, seconds=seconds, json_file=args.json)
 
 
 def measure_by_length(shapes: list[Shape], rows: list[MeasurementRow]) -> ByLength:

@@ -88,7 +88,7 @@ def selected_cases(args: argparse.Namespace) -> list[Case]:
 
 def measure_cases(cases: Sequence[Case]) -> list[Row]:
     """Compile and count each case."""
-    from fna_lightning.bench.gpu_cases import builds, measure
+    from fna_lightning.bench.gpu_build_cases import builds, measure
 
     rows = []
     for target, dtype, width, part in cases:

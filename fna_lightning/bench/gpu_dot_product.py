@@ -49,7 +49,7 @@ def main() -> None:
 
     for function in (distances, slope, token_gradient):
         setattr(scores, function.__name__, function)
-    from fna_lightning.bench.gpu_cases import builds, measure
+    from fna_lightning.bench.gpu_build_cases import builds, measure
     from fna_lightning.bench.gpu_compile import TARGETS
 
     rows = []

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 from unittest.mock import patch
 
-from fna_lightning.bench.gpu_cases import PASSES, builds, measure
+from fna_lightning.bench.gpu_build_cases import PASSES, builds, measure
 from fna_lightning.bench.gpu_compile import Target
 from fna_lightning.bench.gpu_limits import exceeded
 from fna_lightning.bench.gpu_table import Row

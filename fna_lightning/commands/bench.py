@@ -3,6 +3,7 @@
 Examples:
   fna-lightning bench attention --quick
   fna-lightning bench attention --json attention.json --plot attention.png
+  fna-lightning bench attention --device cuda --json gpu.json
   fna-lightning bench analysis --quick
   fna-lightning bench start
   fna-lightning bench gpu-build --quick

@@ -48,6 +48,7 @@ def from_config(config: str, overrides: list[str] | None = None) -> Experiment:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed_everything", type=int | bool, default=0)
     parser.add_argument("--logger", type=str | None, default=None)
+    parser.add_argument("--compile", type=bool, default=False)
     parser.add_argument("--trainer", type=dict[str, Any], default={})
     parser.add_subclass_arguments(Task, "model", required=True)
     parser.add_subclass_arguments(L.LightningDataModule, "data", required=True)

@@ -21,7 +21,7 @@ REJECTED_OPTION = (
     r"[Oo]ption '(?P<path>[\w.]+)' is not accepted"
     r"|(?:Group '(?P<group>[\w.]+)' )?does not accept option '(?P<key>[\w.]+)'"
 )
-SECTIONS = ["seed_everything", "trainer", "model", "data", "logger", "ckpt_path"]
+SECTIONS = ["seed_everything", "trainer", "model", "data", "logger", "compile", "ckpt_path"]
 # long lists of what is accepted do not help
 MAX_LISTED = 12
 

@@ -28,6 +28,7 @@ SECTIONS: dict[str, Any] = {
     "model": Task,
     "data": L.LightningDataModule,
     "logger": str | None,
+    "compile": bool,
     "optimizer": OptimizerCallable | None,
     "lr_scheduler": LRSchedulerCallable | None,
     "ckpt_path": str | None,

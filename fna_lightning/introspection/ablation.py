@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.graph import ablate
+from fna_lightning.introspection.eager import eager
 from fna_lightning.introspection.layers import AttentionLayer, attention_layers, layer_call, layer_output
 
 
@@ -23,6 +24,7 @@ def ablated(model: nn.Module, p: float, kind: str, generator: torch.Generator) -
         return layer_output(layer, ablate(call.weights(), p, kind=kind, generator=generator) @ call.v)
 
     with ExitStack() as stack:
+        stack.enter_context(eager())
         for layer in attention_layers(model).values():
             stack.callback(layer.register_forward_hook(replace_output, with_kwargs=True).remove)
         yield

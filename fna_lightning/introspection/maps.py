@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fna_lightning.introspection.eager import eager
 from fna_lightning.introspection.layers import AttentionLayer, LayerCall, attention_layers, layer_call
 
 __all__ = ["AttentionMap", "attention_layers", "attention_maps", "evaluating"]
@@ -40,6 +41,8 @@ def attention_maps(
     model: nn.Module,
     run: Callable[[], Mapping[str, Tensor] | None],
     layers: Sequence[str] | None = None,
+    *,
+    device: torch.device | None = None,
 ) -> dict[str, AttentionMap]:
     """Return the weights of every attention layer that ``run`` passes through, by module name.
 
@@ -51,6 +54,7 @@ def attention_maps(
             ``{"": lengths}`` for all layers, ``{"encoder": ..., "decoder": ...}`` for translation. None means no
             padding.
         layers: names of the layers to record; None records all.
+        device: where the weights are kept; None keeps those of all layers on the device of the model.
 
     Example:
         >>> from fna_lightning.attention import DotProduct, MultiheadAttention
@@ -66,9 +70,10 @@ def attention_maps(
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(model))
+        stack.enter_context(eager())
         for name, layer in known.items():
             if layers is None or name in layers:
-                for handle in _register_hooks(model, name, layer, recorded):
+                for handle in _register_hooks(model, name, layer, recorded, device):
                     stack.callback(handle.remove)
         lengths = run() or {}
     return {
@@ -90,7 +95,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _register_hooks(
-    model: nn.Module, name: str, layer: AttentionLayer, recorded: dict[str, tuple[Tensor, bool]]
+    model: nn.Module,
+    name: str,
+    layer: AttentionLayer,
+    recorded: dict[str, tuple[Tensor, bool]],
+    device: torch.device | None,
 ) -> list[Any]:
     """Register hooks that record the weights of one layer, and return their handles."""
     cross = False
@@ -103,7 +112,7 @@ def _register_hooks(
         call = layer_call(layer, args, kwargs)
         if call.cached:
             raise ValueError(f"{name} runs with a key-value cache; run the model on whole sequences, without a cache")
-        recorded[name] = call.weights(), _is_self(call, cross)
+        recorded[name] = call.weights().to(device), _is_self(call, cross)
 
     host = model.get_submodule(name)
     host_hooks = [] if host is layer else [host.register_forward_pre_hook(detect_cross, with_kwargs=True)]
@@ -132,4 +141,4 @@ def _layer_lengths(name: str, lengths: Mapping[str, Tensor], weights: Tensor) ->
         raise ValueError(
             f"lengths of {name} must be ({weights.size(0)},), one for each sequence, got {tuple(selected.shape)}"
         )
-    return selected.clamp(max=weights.size(-2))
+    return selected.to(weights.device).clamp(max=weights.size(-2))

@@ -44,6 +44,8 @@ CHECKPOINT_KEYWORDS = ("best", "last", "hpc")
 # jsonargparse writes this text in place of an object that it cannot serialize
 NOT_SERIALIZED = "Unable to serialize instance"
 
+COMPILE_HELP = "compile the networks of the model with torch.compile; checkpoints are the same with and without it"
+
 log = logging.getLogger(__name__)
 
 
@@ -175,6 +177,7 @@ class TrainingCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--logger", type=str, default=loggers.DEFAULT, help=loggers.HELP)
+        parser.add_argument("--compile", type=bool, default=False, help=COMPILE_HELP)
         for fact in DATA_FACTS:
             parser.link_arguments(f"data.{fact}", f"model.init_args.{fact}", apply_on="instantiate")
 
@@ -188,6 +191,8 @@ class TrainingCLI(LightningCLI):
             super().instantiate_classes()
         if isinstance(self.model, Task):
             self.model.model_config = self._model_config()
+            if self.config[self.subcommand].compile:
+                self.model.compile_networks()
         if self.datamodule is not None:
             self.datamodule = RunData(self.datamodule)
 

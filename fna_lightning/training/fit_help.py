@@ -31,6 +31,7 @@ _MACHINE = [
     ("--trainer.accelerator NAME", "cpu, gpu or auto"),
     ("--trainer.strategy NAME", "ddp (replicas) or fsdp2 (sharded parameters) for several devices"),
     ("--trainer.precision NAME", "32-true, bf16-mixed or 16-mixed"),
+    ("--compile true", "compile the networks with torch.compile; the first steps take longer"),
 ]
 _TRAINING = [
     ("--trainer.max_steps N", "stop after N steps"),

@@ -61,4 +61,6 @@ class SplitData(L.LightningDataModule, ABC, Generic[Split]):
             collate_fn=self._join(),
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
+            # Lightning copies a batch from pinned memory to the GPU while the GPU computes.
+            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
         )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,13 +27,19 @@ class FieldBatch(NamedTuple):
     query_y: Tensor  # (B, N, value_dim)
     lengths: Tensor  # (B,) number of context points; the rest of M is padding
     eval_set: Tensor  # (B,) index of the evaluation set; -1 in training
+    padded: bool  # whether any context has padding; known here, because reading ``lengths`` would wait for a GPU
 
     def context_mask(self) -> Tensor | None:
         """Return the (B, 1, 1, M) mask of the context points that are not padding; None if there is no padding."""
         size = self.context_x.size(1)
-        if bool((self.lengths == size).all()):
+        if not self.padded:
             return None
         return (torch.arange(size, device=self.lengths.device) < self.lengths[:, None])[:, None, None]
+
+    def rows(self, rows: Tensor | list[int]) -> "FieldBatch":
+        """Return the episodes at ``rows``."""
+        parts: dict[str, Any] = self._asdict()
+        return self._replace(**{name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)})
 
 
 class EpisodeArrays(NamedTuple):
@@ -165,7 +171,7 @@ class EpisodeStream(Dataset[FieldBatch]):
         block = self._block(*key)
         if rows == list(range(BLOCK)):
             return block
-        return FieldBatch(*(part[rows] for part in block))
+        return block.rows(rows)
 
     def _generate_block(self, eval_set: int, block: int) -> FieldBatch:
         if isinstance(self.sets, TrainingSet):
@@ -177,7 +183,8 @@ class EpisodeStream(Dataset[FieldBatch]):
             rng = np.random.default_rng([*self.seed, context, block])
         arrays = self.generate(rng, BLOCK, context, survey)
         points = [torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)) for array in arrays]
-        return FieldBatch(*points, *(torch.full((BLOCK,), number) for number in (context, eval_set)))
+        lengths, eval_sets = (torch.full((BLOCK,), number) for number in (context, eval_set))
+        return FieldBatch(points[0], points[1], points[2], points[3], lengths, eval_sets, padded=False)
 
 
 def collate_episodes(batches: FieldBatch | list[FieldBatch]) -> FieldBatch:
@@ -188,9 +195,14 @@ def collate_episodes(batches: FieldBatch | list[FieldBatch]) -> FieldBatch:
         return batches[0]
     size = max(batch.context_x.size(1) for batch in batches)
     padded = [_with_context_size(batch, size) for batch in batches]
-    return FieldBatch(*(torch.cat(parts) for parts in zip(*padded, strict=True)))
+    names = (name for name in FieldBatch._fields if name != "padded")
+    tensors = {name: torch.cat([getattr(batch, name) for batch in padded]) for name in names}
+    return padded[0]._replace(**tensors, padded=any(batch.padded for batch in padded))
 
 
 def _with_context_size(batch: FieldBatch, size: int) -> FieldBatch:
-    padding = (0, 0, 0, size - batch.context_x.size(1))
-    return batch._replace(context_x=F.pad(batch.context_x, padding), context_y=F.pad(batch.context_y, padding))
+    missing = size - batch.context_x.size(1)
+    if not missing:
+        return batch
+    context_x, context_y = (F.pad(x, (0, 0, 0, missing)) for x in (batch.context_x, batch.context_y))
+    return batch._replace(context_x=context_x, context_y=context_y, padded=True)

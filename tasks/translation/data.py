@@ -30,6 +30,8 @@ class TranslationBatch(NamedTuple):
     target: Tensor  # (B, N + 1), 0 for padding
     target_lengths: Tensor  # (B,) number of tokens to predict, including END
     number: Tensor  # (B,) index of the pair in its split
+    # (T,) positions of the tokens to predict among all B * N; known here, because a boolean mask would wait for a GPU
+    predicted: Tensor
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,10 @@ def pad_pairs(pairs: list[Pair]) -> TranslationBatch:
     source, source_lengths = pad_tokens([[*source.tolist(), END] for source, _, _ in pairs])
     target, target_lengths = pad_tokens([[BEGIN, *target.tolist(), END] for _, target, _ in pairs])
     index = torch.tensor([index for _, _, index in pairs])
-    return TranslationBatch(source, source_lengths, target, target_lengths - 1, index)
+    target_lengths -= 1
+    real = torch.arange(target.size(1) - 1) < target_lengths[:, None]  # (B, N)
+    predicted = real.flatten().nonzero().flatten()
+    return TranslationBatch(source, source_lengths, target, target_lengths, index, predicted)
 
 
 class TranslationData(SplitData[Pairs]):

@@ -5,14 +5,15 @@ from typing import Any
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MetricCollection
 
 from fna_lightning.attention import Attention
 from fna_lightning.nn import Seq2SeqConfig, linear_cross_entropy
 from fna_lightning.search import Hypothesis
 from fna_lightning.task import Task
+from fna_lightning.tasks.data.metrics import WeightedMean
 from fna_lightning.tasks.translation.data import TranslationBatch, TranslationData
 from fna_lightning.tasks.translation.decoding import Decoding
 from fna_lightning.tasks.translation.scores import Scored, gather, keep_translated, score
@@ -54,7 +55,7 @@ class Translation(Task):
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
         # Without groups: torchmetrics would merge two means that are equal after the first batch.
-        metrics = MetricCollection({"nll": MeanMetric(), "token_accuracy": MeanMetric()}, compute_groups=False)
+        metrics = MetricCollection({"nll": WeightedMean(), "token_accuracy": WeightedMean()}, compute_groups=False)
         super().__init__(metrics, optimizer, lr_scheduler)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
@@ -65,6 +66,10 @@ class Translation(Task):
         # Translations of this process in this epoch.
         self.decoded: list[Scored] = []
 
+    def networks(self) -> list[nn.Module]:
+        # The loss and beam search call these, not the forward method of the whole network.
+        return [self.network.encoder, self.network.decoder]
+
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Return the (B, N, V) scores of the token after each of the (B, N) tokens of ``target``."""
         return self.network(source, lengths, target)
@@ -72,19 +77,17 @@ class Translation(Task):
     def loss(self, batch: TranslationBatch, stage: str) -> Tensor:
         prefix, next_tokens = batch.target[:, :-1], batch.target[:, 1:]
         features = self.network.features(batch.source, batch.source_lengths, prefix)
-        real = torch.arange(next_tokens.size(1), device=next_tokens.device) < batch.target_lengths[:, None]  # (B, N)
         # Only real tokens are scored, because scoring takes the largest part of a step.
-        loss, nll, accuracy = linear_cross_entropy(
-            features[real], self.network.score_weight, next_tokens[real], self.label_smoothing
-        )
-        metrics, weight = self.stage_metrics(stage), batch.target_lengths.sum()
+        features, targets = (x.flatten(0, 1).index_select(0, batch.predicted) for x in (features, next_tokens))
+        loss, nll, accuracy = linear_cross_entropy(features, self.network.score_weight, targets, self.label_smoothing)
+        metrics, weight = self.stage_metrics(stage), self.loss_weight(batch)
         metrics["nll"].update(nll, weight)
         metrics["token_accuracy"].update(accuracy, weight)
         return loss
 
     def loss_weight(self, batch: TranslationBatch) -> int:
         """Number of tokens of the target, over which the loss is averaged."""
-        return int(batch.target_lengths.sum())
+        return len(batch.predicted)
 
     def translate(self, batch: TranslationBatch, decoding: Decoding | None = None) -> list[list[Hypothesis]]:
         """Return the best translations of each source, best first."""

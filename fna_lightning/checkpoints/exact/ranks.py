@@ -5,15 +5,12 @@ from typing import Any
 import lightning as L
 import torch
 
+from fna_lightning.utils import ranks
+
 
 def max_over_ranks(trainer: L.Trainer, number: int) -> int:
     """Return the largest ``number`` of all processes."""
-    if trainer.world_size == 1:
-        return number
-    tensor = torch.tensor(float(number), device=trainer.strategy.root_device)
-    largest = trainer.strategy.reduce(tensor, reduce_op="max")
-    assert isinstance(largest, torch.Tensor)
-    return int(largest)
+    return number if trainer.world_size == 1 else int(ranks.max_over_ranks(number))
 
 
 def gather_over_ranks(state: dict[str, Any], world_size: int) -> list[dict[str, Any]]:
