@@ -13,7 +13,6 @@ takes little more than that.
 import inspect
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -31,11 +30,7 @@ from fna_lightning.attention.kernels.radial_checks import (
     check_width,
 )
 
-# Each module has the functions `forward` and `backward`. They are imported at the first call: Triton may be missing.
-IMPLEMENTATIONS = {
-    "cpu": "fna_lightning.attention.kernels.cpu.op",
-    "triton": "fna_lightning.attention.kernels.triton.op",
-}
+IMPLEMENTATIONS = ("cpu", "triton")
 # With a smaller kappa, squared distances in units of kappa overflow float32 (first value), and the rounding error of an
 # angle changes the Gaussian (second value).
 MIN_KAPPA, MIN_GAUSSIAN_ANGLE = 1e-12, 1e-2
@@ -60,11 +55,16 @@ Grads = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 @cache
 def _functions(kernel: str) -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Grads]]:
-    """Return the forward and the backward pass of an implementation."""
-    if kernel not in IMPLEMENTATIONS:
-        raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
-    module = import_module(IMPLEMENTATIONS[kernel])
-    return module.forward, module.backward
+    """Return the forward and the backward pass of an implementation, which is imported here: Triton may be missing."""
+    if kernel == "cpu":
+        from fna_lightning.attention.kernels.cpu import op as c_kernel
+
+        return c_kernel.forward, c_kernel.backward
+    if kernel == "triton":
+        from fna_lightning.attention.kernels.triton import op as triton_kernel
+
+        return triton_kernel.forward, triton_kernel.backward
+    raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
 
 
 def empty_out(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
