@@ -108,10 +108,10 @@ def bias_grad_kernel(
     heads_each = heads // bias_heads
     batches_each = batches // bias_batches
 
-    rows = tl.arange(BLOCK_M)
-    keys = tl.arange(BLOCK_N)
-    columns = tl.arange(BLOCK_D)
-    value_columns = tl.arange(BLOCK_V)
+    rows = tl.arange(0, BLOCK_M)
+    keys = tl.arange(0, BLOCK_N)
+    columns = tl.arange(0, BLOCK_D)
+    value_columns = tl.arange(0, BLOCK_V)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for step in range(batches_each * heads_each * rows_each * columns_each):
         index = the_batch * 0 + step

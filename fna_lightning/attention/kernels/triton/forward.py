@@ -125,10 +125,10 @@ def forward_kernel(
     if SPHERE:
         norm_scale = 1.0
 
-    rows = tl.arange(BLOCK_M)
-    keys = tl.arange(BLOCK_N)
-    columns = tl.arange(BLOCK_D)
-    value_columns = tl.arange(BLOCK_V)
+    rows = tl.arange(0, BLOCK_M)
+    keys = tl.arange(0, BLOCK_N)
+    columns = tl.arange(0, BLOCK_D)
+    value_columns = tl.arange(0, BLOCK_V)
     row_exists = start + rows < n
     q += batch * q_batch + head * q_head + start.to(tl.int64) * q_row
     queries = tl.load(

@@ -114,10 +114,10 @@ def key_grad_kernel(
     batch = group_index // groups
     group = group_index % groups
 
-    keys = tl.arange(BLOCK_N)
-    rows = tl.arange(BLOCK_M)
-    columns = tl.arange(BLOCK_D)
-    value_columns = tl.arange(BLOCK_V)
+    keys = tl.arange(0, BLOCK_N)
+    rows = tl.arange(0, BLOCK_M)
+    columns = tl.arange(0, BLOCK_D)
+    value_columns = tl.arange(0, BLOCK_V)
     key_exists = start + keys < m
     key_inside = key_exists[:, None] & (columns < width)[None, :]
     value_inside = key_exists[:, None] & (value_columns < value_width)[None, :]

@@ -22,7 +22,8 @@ The jit functions and their constants:
     BLOCK_D, BLOCK_V   padded widths of keys and values
     WHOLE_D, WHOLE_V   whether nothing is padded
 
-``variants.kernel_variants`` returns the functions with types and constants of one variant, to compile ahead of time.
+``variants.kernel_variants`` returns the functions with the types and constants of one variant, to compile ahead of
+time.
 """
 
 import os

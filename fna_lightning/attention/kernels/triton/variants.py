@@ -62,7 +62,7 @@ def kernel_variants(
         "queries": {"LEARN_KAPPA": learn, "LEARN_EXPONENT": learn and shared["PROFILE"] != 1},
         "bias": {"SUM_ROWS": False, "SUM_COLUMNS": False},
     }
-    variants = {}
+    variants: dict[str, Variant] = {}
     for name, function in KERNELS.items():
         if name == "bias" and not shared["BIAS"]:
             continue
