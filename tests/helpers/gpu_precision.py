@@ -46,7 +46,7 @@ def flex(attention: Attention, q: Tensor, k: Tensor, v: Tensor, product: Product
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        norms: list[Tensor],
+        norms: tuple[Tensor, Tensor],
         kappa: Tensor,
         exponent: Tensor,
         bias: Tensor | None,

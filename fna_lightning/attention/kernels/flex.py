@@ -122,12 +122,12 @@ def attend(
         q, k, v = _with_kappa_gradient(q, k, v, kappa)
     n, m, width = q.size(-2), k.size(-2), v.size(-1)
     needs_gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    q, k, *norms = (preparation or prepare)(q, k, needs_gradient)
+    q, k, q_norm, k_norm = (preparation or prepare)(q, k, needs_gradient)
     out = (function or flex_by_distance)(
         q,
         k,
         _widen(v.to(q.dtype)),
-        norms,
+        (q_norm, k_norm),
         kappa.detach(),
         exponent,
         _four_axes_of_bias(call.mask.bias, batch_shape),
@@ -142,7 +142,7 @@ def flex_by_distance(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    norms: list[Tensor],
+    norms: tuple[Tensor, Tensor],
     kappa: Tensor,
     exponent: Tensor,
     bias: Tensor | None,
