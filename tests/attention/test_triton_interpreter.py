@@ -18,7 +18,18 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_triton_kernel_in_the_interpreter() -> None:
-    command = ["-m", "pytest", "-q", "-x", "-m", "not interpreter", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning"]
+    command = [
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-m",
+        "not interpreter",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore::RuntimeWarning",
+    ]
     result = subprocess.run(
         [sys.executable, *command, "tests/attention/test_triton_kernel.py"],
         cwd=ROOT,
@@ -58,7 +69,10 @@ def test_without_triton_the_reason_is_given() -> None:
 
 
 def test_importing_the_library_does_not_import_triton_kernels() -> None:
-    code = "import sys, fna_lightning; print([m for m in sys.modules if m.startswith('fna_lightning.attention.kernels.triton.')])"
+    code = (
+        "import sys, fna_lightning\n"
+        "print([name for name in sys.modules if name.startswith('fna_lightning.attention.kernels.triton.')])\n"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "['fna_lightning.attention.kernels.triton.blocks']"
 

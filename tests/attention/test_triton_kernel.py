@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from fna_lightning import fractional_attention
-from fna_lightning.attention import DotProduct, Fractional, Spherical, StudentT
+from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, StudentT
 from fna_lightning.attention.kernels import KERNELS, Call
 from fna_lightning.attention.kernels.radial_checks import PROFILES
 
@@ -205,7 +206,7 @@ def test_learned_values_and_half_precision_of_a_module(attention) -> None:
 def test_a_refusal_names_its_reason() -> None:
     q, k, v = torch.randn(3, 1, 2, 4, 8, device=DEVICE).unbind()
 
-    def refusal(attention, *tensors) -> str:
+    def refusal(attention: Attention, *tensors: Tensor) -> str:
         attention.kernel = "triton"
         return KERNELS["triton"].refusal(Call(attention, *tensors, attention.mask_for(*tensors[:2], None), 0.0)) or ""
 

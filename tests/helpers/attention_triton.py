@@ -1,6 +1,6 @@
 """Cases and comparisons for the tests of the Triton kernel.
 
-They run on the GPU, or in Triton's interpreter on the CPU if TRITON_INTERPRET=1 is set before the first import of Triton.
+They run on the GPU, or in Triton's interpreter on the CPU if TRITON_INTERPRET=1 is set before Triton is imported.
 """
 
 import os
@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fna_lightning.attention import Fractional, Spherical, StudentT
 from fna_lightning.attention.distance import euclidean, geodesic
 from fna_lightning.attention.kernels import KERNELS
 from fna_lightning.attention.kernels.radial import radial_attention
@@ -31,13 +32,13 @@ SCALE_TOLERANCE = 3e-5
 MIN_SCALE = 1e-3
 NAMES = ("q", "k", "v", "bias", "kappa", "exponent")
 
-# The distance scale and the exponent of the recipes at head width d.
+# The attentions whose kappa and exponent the cases have, as in the tests of the C kernel.
 RULES = {
-    "power": lambda d: (d, d + 1.2),
-    "gaussian": lambda d: (d**0.5, d + 2.0),
-    "student": lambda d: (20.0, (d + 1.0) / 2.0),
-    "sphere": lambda d: (3.0, d + 1.2),
-    "gaussian sphere": lambda d: (1.0, d + 2.0),
+    "power": Fractional(1.2, "vision"),
+    "gaussian": Fractional(2.0),
+    "student": StudentT(1.0, 20.0),
+    "sphere": Spherical(1.2),
+    "gaussian sphere": Spherical(2.0),
 }
 
 
@@ -90,10 +91,10 @@ class Case:
         if self.tied:
             k = q[:, : self.groups]
         bias = None if self.bias is None else torch.randn(self.bias, generator=generator)
-        kappa, exponent = RULES[self.profile](self.d)
+        form = RULES[self.profile].radial(q)
         per_head = torch.linspace(0.8, 1.2, self.heads)
         tokens = [x.to(self.dtype) for x in (q, k, v)]
-        return [*tokens, bias, kappa * per_head, exponent * per_head.flip(0)]
+        return [*tokens, bias, form.kappa * per_head, form.exponent * per_head.flip(0)]
 
     @property
     def sphere(self) -> bool:

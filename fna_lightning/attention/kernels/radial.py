@@ -276,8 +276,8 @@ def refusal(call: Call) -> str | None:
 def run(call: Call, kernel: str) -> Tensor:
     """Return the (..., N, D_v) output of a call that ``refusal`` accepts, by the implementation ``kernel``.
 
-    The C code computes in float32, Triton in the dtype of the tensors. On the sphere Triton normalizes the tokens itself:
-    unit vectors rounded to half precision would have other angles.
+    The C code computes in float32, Triton in the dtype of the tensors. On the sphere Triton normalizes the tokens
+    itself: unit vectors rounded to half precision would have other angles.
     """
     radial = call.radial
     assert radial is not None, "refusal() comes first"

@@ -1,7 +1,8 @@
 """Exact attention on GPUs (CUDA and ROCm) in one pass over the keys, written in Triton.
 
-The forward pass keeps two numbers per row, and the backward pass computes the weights again; it is deterministic. float32
-is computed in float32, also where PyTorch would use TF32; float16 and bfloat16 products are summed in float32.
+The forward pass keeps two numbers per row, and the backward pass computes the weights again; it is deterministic.
+Distances of float32 tokens have the precision of float32, also where PyTorch would multiply in TF32; products of
+float16 and bfloat16 are summed in float32.
 
 Triton comes with PyTorch on CUDA. It is imported at the first call. With TRITON_INTERPRET=1 in the environment before
 that, the kernel runs on CPU tensors in Triton's interpreter: slow, but anybody can check it.

@@ -79,7 +79,7 @@ def key_gradients(call: Prepared, rows: Rows, dk: Tensor, dv: Tensor) -> None:
 
 def bias_gradient(call: Prepared, rows: Rows, dbias: Tensor) -> None:
     """Write the gradient of the bias; ``dbias`` is contiguous and has its shape."""
-    b, h, n, _ = rows[0].shape
+    b, _, n, _ = rows[0].shape
     m = call.k.size(2)
     blocks = blocks_for("bias", call.architecture, call.shared)
     bias_b, bias_h, bias_n, bias_m = (1,) * (4 - dbias.dim()) + tuple(dbias.shape)

@@ -3,7 +3,7 @@
 One program per tile of the bias. It visits all tiles of weights to which its tile is broadcast and adds their gradients
 of log C in a fixed order, so no atomics and no (B, H, N, M) tensor are needed. The arguments are those of
 ``forward_kernel`` with grad (B, H, N, D_v), delta (B, H, N) and bias_grad (the contiguous shape of the bias) in
-addition, and the sizes of the bias; constexprs SUM_ROWS and SUM_COLUMNS: whether one row (column) of the bias is for all.
+addition, and the sizes of the bias; constexprs SUM_ROWS and SUM_COLUMNS: whether it has one row (column) for all.
 """
 
 import triton
@@ -14,7 +14,9 @@ from fna_lightning.attention.kernels.triton.ranges import KEY_MASK, PAIR_MASK, a
 from fna_lightning.attention.kernels.triton.scores import GAUSSIAN, LOG2_E, product, rounded, weights_again
 
 
-@triton.jit(do_not_specialize=["heads", "n", "m", "offset", "threshold", "keep_scale", "batches", "bias_batches", "bias_heads"])
+@triton.jit(
+    do_not_specialize=["heads", "n", "m", "offset", "threshold", "keep_scale", "batches", "bias_batches", "bias_heads"]
+)
 def bias_grad_kernel(
     q,
     k,
@@ -111,7 +113,7 @@ def bias_grad_kernel(
     columns = tl.arange(0, BLOCK_D)
     value_columns = tl.arange(0, BLOCK_V)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for step in range(0, batches_each * heads_each * rows_each * columns_each):
+    for step in range(batches_each * heads_each * rows_each * columns_each):
         index = the_batch * 0 + step
         j0 = (bias_column_block + index % columns_each) * BLOCK_N
         index = index // columns_each
@@ -159,12 +161,10 @@ def bias_grad_kernel(
         row_delta = tl.load(delta + row_index, mask=row_exists, other=0.0)
         bias_start = bias + batch * bias_batch + head * bias_head
         bias_start += i0.to(tl.int64) * bias_row + j0.to(tl.int64) * bias_column
-        biases = tl.load(
-            bias_start + rows[:, None] * bias_row + keys[None, :] * bias_column, mask=inside, other=0.0
-        )
+        biases = tl.load(bias_start + rows[:, None] * bias_row + keys[None, :] * bias_column, mask=inside, other=0.0)
 
         dot = product(queries, tl.trans(key_tile), SCORE_PRECISION, BACKEND)
-        p, z, squared, sine, high_part, low_part = weights_again(
+        p, _, _, _, _, _ = weights_again(
             dot,
             query_norm[:, None],
             key_norm[None, :],

@@ -2,8 +2,8 @@
 
 Pointers: q (B, H, N, D), k (B, G, M, D), v (B, G, M, D_v), norms of queries (B, H, N) and keys (B, G, M), mask as
 uint8 or None, spans of a key mask or None, bias or None, kappa and exponent (H), seed (int64) or None, out
-(B, H, N, D_v), stats (B, H, N, 2). Then the strides of all of them but the contiguous ones, the sizes, the offset of the
-queries, and the dropout threshold and scale. The constexprs are listed in ``launch.py``.
+(B, H, N, D_v), stats (B, H, N, 2). Then the strides of all of them but the contiguous ones, the sizes, the offset of
+the queries, and the dropout threshold and scale. The constexprs are listed in ``launch.py``.
 
 The statistics of a row are log2 of the sum of its weights and the reference: the weight of a pair is
 2^(factor * (reference - cost)), and the reference is the least cost of the row. A row without allowed keys has +inf and
@@ -157,12 +157,10 @@ def forward_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     least = tl.full((BLOCK_M,), float("inf"), tl.float32)
-    low, a, b, c, high = key_tiles(
-        start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N
-    )
+    low, a, b, c, high = key_tiles(start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         if (EDGE == 1) or (MASK != PAIR_MASK):
-            for step in range(0, tile_count(low, a, b, c, high, EDGE)):
+            for step in range(tile_count(low, a, b, c, high, EDGE)):
                 j0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_N
                 key_rows = k + j0.to(tl.int64) * k_row + keys[:, None] * k_row + columns[None, :]
                 value_rows = v + j0.to(tl.int64) * v_row + keys[:, None] * v_row + value_columns[None, :]
@@ -188,7 +186,7 @@ def forward_kernel(
                     key_norm = tl.load(key_norms + j0 + keys) * norm_scale
 
                 dot = product(queries, tl.trans(key_tile), SCORE_PRECISION, BACKEND)
-                z, squared, sine = distances(
+                z, squared, _ = distances(
                     dot, query_norm[:, None], key_norm[None, :], per_kappa, TIE, SPHERE, HALF, BACKEND
                 )
                 high_part, low_part = cost_parts(z, squared, PROFILE, HALF, BACKEND)
@@ -204,7 +202,10 @@ def forward_kernel(
                     pairs = mask
                     if MASK == PAIR_MASK:
                         pairs = (
-                            mask + j0.to(tl.int64) * mask_column + rows[:, None] * mask_row + keys[None, :] * mask_column
+                            mask
+                            + j0.to(tl.int64) * mask_column
+                            + rows[:, None] * mask_row
+                            + keys[None, :] * mask_column
                         )
                     allowed = allowed_pairs(
                         (start + rows)[:, None],

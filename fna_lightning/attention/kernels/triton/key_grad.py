@@ -131,7 +131,7 @@ def key_grad_kernel(
     value_acc = tl.zeros((BLOCK_N, BLOCK_V), tl.float32)
     pull_sum = tl.zeros((BLOCK_N,), tl.float32)
     visible = key_exists
-    for member in range(0, GROUP):
+    for member in range(GROUP):
         head = group * GROUP + member
         head_index = batch * heads + head
         per_kappa = 1.0 / tl.load(kappa + head)
@@ -160,7 +160,7 @@ def key_grad_kernel(
             low, a, b, c, high = low * some, a * some, b * some, c * some, high * some
         for EDGE in tl.static_range(2):
             if (EDGE == 1) or (MASK != PAIR_MASK):
-                for step in range(0, tile_count(low, a, b, c, high, EDGE)):
+                for step in range(tile_count(low, a, b, c, high, EDGE)):
                     i0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_M
                     query_rows = q_start + i0.to(tl.int64) * q_row + rows[:, None] * q_row + columns[None, :]
                     grad_rows = grad_start + i0.to(tl.int64) * grad_row + rows[:, None] * grad_row
@@ -168,9 +168,7 @@ def key_grad_kernel(
                     index = query_index + i0 + rows
                     if EDGE:
                         exists = i0 + rows < n
-                        query_tile = tl.load(
-                            query_rows, mask=exists[:, None] & (columns < width)[None, :], other=0.0
-                        )
+                        query_tile = tl.load(query_rows, mask=exists[:, None] & (columns < width)[None, :], other=0.0)
                         grad_tile = tl.load(
                             grad_rows, mask=exists[:, None] & (value_columns < value_width)[None, :], other=0.0
                         )
@@ -203,7 +201,7 @@ def key_grad_kernel(
                             mask=key_exists[:, None] & (i0 + rows < n)[None, :],
                             other=0.0,
                         )
-                    p, z, squared, sine, high_part, low_part = weights_again(
+                    p, z, squared, sine, _, _ = weights_again(
                         dot,
                         query_norm[None, :],
                         scaled_norm[:, None],

@@ -1,7 +1,8 @@
 """Jit function ``query_grad_kernel``: gradient of the queries, and sums for the gradients of kappa and the exponent.
 
-One program per block of queries of a head. The arguments are those of ``forward_kernel`` with grad (B, H, N, D_v), delta
-(B, H, N), query_grad (B, H, N, D) and sums (B * H, blocks, 2) in addition; constexprs LEARN_KAPPA and LEARN_EXPONENT.
+One program per block of queries of a head. The arguments are those of ``forward_kernel`` with grad (B, H, N, D_v),
+delta (B, H, N), query_grad (B, H, N, D) and sums (B * H, blocks, 2) in addition; constexprs LEARN_KAPPA and
+LEARN_EXPONENT.
 
 With dS = P (dP - delta), the gradient of log C, kappa and the exponent have the gradient sum dS L, where L is the
 derivative of log C. The sum over the keys of a row is taken of dS (L - mean L), with the mean by the weights P: dS sums
@@ -188,7 +189,7 @@ def query_grad_kernel(
     low, a, b, c, high = key_tiles(start, full, end, offset, CAUSAL, EXCLUDE_SELF, MASK, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         if (EDGE == 1) or (MASK != PAIR_MASK):
-            for step in range(0, tile_count(low, a, b, c, high, EDGE)):
+            for step in range(tile_count(low, a, b, c, high, EDGE)):
                 j0 = tile_at(step, low, a, b, c, EDGE) * BLOCK_N
                 key_rows = k + j0.to(tl.int64) * k_row + keys[:, None] * k_row + columns[None, :]
                 value_rows = v + j0.to(tl.int64) * v_row + keys[:, None] * v_row + value_columns[None, :]
@@ -241,7 +242,10 @@ def query_grad_kernel(
                     pairs = mask
                     if MASK == PAIR_MASK:
                         pairs = (
-                            mask + j0.to(tl.int64) * mask_column + rows[:, None] * mask_row + keys[None, :] * mask_column
+                            mask
+                            + j0.to(tl.int64) * mask_column
+                            + rows[:, None] * mask_row
+                            + keys[None, :] * mask_column
                         )
                     allowed = allowed_pairs(
                         (start + rows)[:, None],

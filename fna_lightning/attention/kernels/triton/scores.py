@@ -260,7 +260,9 @@ def slope_scale(exponent, per_kappa, PROFILE: tl.constexpr, SPHERE: tl.constexpr
 
 
 @triton.jit
-def kappa_part(z, squared, slopes, PROFILE: tl.constexpr, SPHERE: tl.constexpr, HALF: tl.constexpr, BACKEND: tl.constexpr):
+def kappa_part(
+    z, squared, slopes, PROFILE: tl.constexpr, SPHERE: tl.constexpr, HALF: tl.constexpr, BACKEND: tl.constexpr
+):
     """Return the derivative of log C by kappa, divided by ``kappa_scale``: z / (1 + z), z^2 or z^2 / (1 + z^2)."""
     if PROFILE == GAUSSIAN:
         return squared
