@@ -1,4 +1,8 @@
-"""Block sizes of the Triton kernels, by architecture, dtype and padded width. Importing this needs no Triton."""
+"""Block sizes of the Triton kernels, by architecture, dtype and padded width. Importing this needs no Triton.
+
+They were found by compiling the kernels (`fna-lightning bench gpu-build --search`), not by measuring: few or no spilled
+registers, each matrix product computed once, few instructions per pair.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -22,6 +26,31 @@ def padded_width(width: int) -> int:
     return max(MIN_WIDTH, 1 << (width - 1).bit_length())
 
 
+# queries, keys, warps and stages for padded widths up to 32, 64 and 128
+_HALF: dict[tuple[Architecture, Pass], tuple[Blocks, Blocks, Blocks]] = {
+    ("sm80", "forward"): (Blocks(128, 64, 4, 2), Blocks(128, 64, 8, 2), Blocks(128, 32, 8, 2)),
+    ("sm80", "queries"): (Blocks(64, 32, 4, 2), Blocks(64, 32, 4, 2), Blocks(64, 32, 4, 2)),
+    ("sm80", "keys"): (Blocks(32, 64, 4, 2), Blocks(32, 64, 4, 2), Blocks(16, 64, 4, 2)),
+    ("sm90", "forward"): (Blocks(128, 64, 4, 2), Blocks(128, 64, 4, 2), Blocks(128, 64, 8, 2)),
+    ("sm90", "queries"): (Blocks(64, 32, 4, 2), Blocks(64, 32, 4, 2), Blocks(64, 32, 4, 2)),
+    ("sm90", "keys"): (Blocks(32, 64, 4, 2), Blocks(32, 64, 4, 2), Blocks(16, 64, 4, 2)),
+    ("gfx942", "forward"): (Blocks(128, 64, 4, 1), Blocks(128, 64, 4, 1), Blocks(128, 32, 4, 1)),
+    ("gfx942", "queries"): (Blocks(128, 32, 4, 1), Blocks(128, 32, 4, 1), Blocks(128, 32, 4, 1)),
+    ("gfx942", "keys"): (Blocks(32, 128, 4, 1), Blocks(16, 128, 4, 1), Blocks(16, 128, 4, 1)),
+}
+_FLOAT32: dict[tuple[Architecture, Pass], tuple[Blocks, Blocks, Blocks]] = {
+    ("sm80", "forward"): (Blocks(128, 32, 8, 2), Blocks(64, 16, 4, 2), Blocks(32, 32, 4, 1)),
+    ("sm80", "queries"): (Blocks(64, 32, 4, 2), Blocks(32, 32, 4, 2), Blocks(32, 32, 4, 1)),
+    ("sm80", "keys"): (Blocks(32, 64, 4, 2), Blocks(32, 32, 4, 2), Blocks(32, 32, 4, 1)),
+    ("sm90", "forward"): (Blocks(128, 32, 8, 2), Blocks(128, 32, 8, 2), Blocks(128, 32, 8, 1)),
+    ("sm90", "queries"): (Blocks(64, 32, 4, 2), Blocks(64, 32, 4, 2), Blocks(64, 16, 4, 1)),
+    ("sm90", "keys"): (Blocks(32, 64, 4, 2), Blocks(32, 32, 4, 2), Blocks(16, 64, 4, 1)),
+    ("gfx942", "forward"): (Blocks(128, 32, 4, 1), Blocks(128, 32, 4, 1), Blocks(128, 32, 4, 1)),
+    ("gfx942", "queries"): (Blocks(128, 32, 4, 1), Blocks(128, 16, 4, 1), Blocks(128, 16, 4, 1)),
+    ("gfx942", "keys"): (Blocks(32, 128, 4, 1), Blocks(16, 128, 4, 1), Blocks(16, 128, 4, 1)),
+}
+
+
 def block_sizes(name: Pass, architecture: Architecture, half: bool, width: int) -> Blocks:
     """Return the blocks of a pass.
 
@@ -33,20 +62,6 @@ def block_sizes(name: Pass, architecture: Architecture, half: bool, width: int) 
     """
     if architecture == "interpret":
         return Blocks(64, 64, 4, 1)
-    if half:
-        return _half_blocks(name, architecture, width)
-    return _float32_blocks(name, architecture, width)
-
-
-def _half_blocks(name: Pass, architecture: Architecture, width: int) -> Blocks:
-    stages = 1 if architecture == "gfx942" else 2
-    if name == "forward":
-        return Blocks(128, 64, 8 if width > 64 else 4, stages)
-    if name == "keys":
-        return Blocks(32, 64, 4, stages)
-    return Blocks(64, 32, 4, stages)
-
-
-def _float32_blocks(name: Pass, architecture: Architecture, width: int) -> Blocks:
-    stages = 1 if architecture == "gfx942" or width > 64 else 2
-    return Blocks(64 if name == "forward" else 32, 32, 4, stages)
+    table = _HALF if half else _FLOAT32
+    # The gradient of the bias has the loop of the gradient of the queries, and needs fewer registers.
+    return table[architecture, "queries" if name == "bias" else name][(width > 32) + (width > 64)]

@@ -21,9 +21,6 @@ The jit functions and their constants:
     BLOCK_M, BLOCK_N   queries and keys of a tile
     BLOCK_D, BLOCK_V   padded widths of keys and values
     WHOLE_D, WHOLE_V   whether nothing is padded
-
-``variants.kernel_variants`` returns the functions with the types and constants of one variant, to compile ahead of
-time.
 """
 
 import os
