@@ -38,8 +38,9 @@ class FieldBatch(NamedTuple):
 
     def rows(self, rows: Tensor | list[int]) -> "FieldBatch":
         """Return the episodes at ``rows``."""
-        parts: dict[str, Any] = self._asdict()
-        return self._replace(**{name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)})
+        parts = self._asdict().items()
+        tensors: dict[str, Any] = {name: part[rows] for name, part in parts if isinstance(part, Tensor)}
+        return self._replace(**tensors)
 
 
 class EpisodeArrays(NamedTuple):
