@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def write_figures(report: FieldReport, folder: Path) -> list[str]:
     if report.episode is not None:
         figures[WEIGHTS] = _weights_figure(report, report.episode)
     for name, figure in figures.items():
-        atomic_write(folder / name, lambda file, figure=figure: figure.savefig(file, format="png"))
+        atomic_write(folder / name, partial(figure.savefig, format="png"))
     return list(figures)
 
 

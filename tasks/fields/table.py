@@ -72,7 +72,7 @@ def read_points(path: str | Path, coordinates: Sequence[str], value: str, least:
     values = np.bincount(inverse.ravel(), weights=numbers[:, -1], minlength=len(positions)) / np.maximum(counts, 1)
     if repeated := len(numbers) - len(positions):
         log.info(
-            "%s: %d rows repeat the coordinates of another row; such a point gets the mean of its values",
+            "%s: rows that repeat the coordinates of another row: %d; such a point gets the mean of its values",
             path,
             repeated,
         )

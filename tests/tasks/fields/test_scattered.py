@@ -43,7 +43,7 @@ def test_repeated_points_get_the_mean_of_their_values(tmp_path: Path, caplog: py
     assert table.coordinates.tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert table.values.tolist() == [2.0, 5.0]
     assert caplog.messages == [
-        f"{path}: 2 rows repeat the coordinates of another row; such a point gets the mean of its values"
+        f"{path}: rows that repeat the coordinates of another row: 2; such a point gets the mean of its values"
     ]
 
 
