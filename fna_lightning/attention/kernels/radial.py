@@ -30,7 +30,6 @@ from fna_lightning.attention.kernels.radial_checks import (
     check_width,
 )
 
-IMPLEMENTATIONS = ("cpu", "triton")
 # With a smaller kappa, squared distances in units of kappa overflow float32 (first value), and the rounding error of an
 # angle changes the Gaussian (second value).
 MIN_KAPPA, MIN_GAUSSIAN_ANGLE = 1e-12, 1e-2
@@ -51,20 +50,31 @@ LIBRARY.define(
 )
 
 Grads = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Functions = tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Grads]]
+
+
+def _cpu() -> Functions:
+    from fna_lightning.attention.kernels.cpu import op
+
+    return op.forward, op.backward
+
+
+def _triton() -> Functions:
+    from fna_lightning.attention.kernels.triton import op
+
+    return op.forward, op.backward
+
+
+# They are imported at the first call: Triton may be missing.
+IMPLEMENTATIONS: dict[str, Callable[[], Functions]] = {"cpu": _cpu, "triton": _triton}
 
 
 @cache
-def _functions(kernel: str) -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Grads]]:
-    """Return the forward and the backward pass of an implementation, which is imported here: Triton may be missing."""
-    if kernel == "cpu":
-        from fna_lightning.attention.kernels.cpu import op as c_kernel
-
-        return c_kernel.forward, c_kernel.backward
-    if kernel == "triton":
-        from fna_lightning.attention.kernels.triton import op as triton_kernel
-
-        return triton_kernel.forward, triton_kernel.backward
-    raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+def _functions(kernel: str) -> Functions:
+    """Return the forward and the backward pass of an implementation."""
+    if kernel not in IMPLEMENTATIONS:
+        raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+    return IMPLEMENTATIONS[kernel]()
 
 
 def empty_out(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
