@@ -83,8 +83,8 @@ def problems(layer: str, path: Path) -> list[str]:
     return violations
 
 
-# the command line imports one command, the artifacts one of their own modules, the allow list what it lists, the operator
-# one of its implementations
+# the command line imports one command, the artifacts one of their own modules, the allow list what it lists, and the
+# operator one of its implementations
 DYNAMIC = (
     "attention/kernels/radial.py",
     "cli.py",
