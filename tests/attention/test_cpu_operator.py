@@ -203,7 +203,7 @@ def test_every_instruction_set_is_accurate(isa) -> None:
         "import torch; from fna_lightning.attention import Fractional, Spherical\n"
         "from fna_lightning.attention.kernels.cpu import library\n"
         "print(library.instruction_set())\n"
-        "g = torch.Generator().manual_seed(0); worst = 0.0\n"
+        "g = torch.Generator().manual_seed(0); worst = 0.0; bias = torch.randn(2, 130, 130, generator=g)\n"
         "for attention, d, scale in ((Fractional(1.2), 33, 1), (Fractional(1.2), 8, 1), (Fractional(2.0), 32, 1),\n"
         "                       (Fractional(1.2, 'vision'), 64, 100), (Spherical(1.2), 20, 1)):\n"
         "    x = [scale * torch.randn(1, 2, 130, d, generator=g) for _ in range(4)]; both = []\n"
@@ -211,6 +211,9 @@ def test_every_instruction_set_is_accurate(isa) -> None:
         "        attention.kernel = kernel; leaves = [t.to(dtype).requires_grad_() for t in x[:3]]\n"
         "        out = attention(*leaves, is_causal=True)\n"
         "        both.append([out] if scale > 1 else [out, *torch.autograd.grad(out, leaves, x[3].to(dtype))])\n"
+        "        leaves = [leaves[0], *(t[:, :1] for t in leaves[1:]), bias.to(dtype).requires_grad_()]\n"
+        "        out = attention(*leaves[:3], bias=leaves[3], enable_gqa=True)\n"
+        "        both[-1] += [out] if scale > 1 else [out, *torch.autograd.grad(out, leaves, x[3].to(dtype))]\n"
         "    worst = max(worst, *(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*both)))\n"
         "print(worst)\n"
     )

@@ -200,5 +200,6 @@ def test_a_bias_of_minus_infinity_masks_a_key() -> None:
         Fractional()(q, k, v, bias=masked)
     with pytest.raises(ValueError, match=r"bias of shape \(7, 5\) does not broadcast to \(2, 3, 5, 7\)"):
         Fractional()(q, k, v, bias=bias.mT)
-    with pytest.raises(RuntimeError, match="kernel 'sdpa' cannot run here: it does not support a bias"):
-        Fractional(2.0, kernel="sdpa")(q, k, v, bias=bias)
+    out = Fractional(2.0, kernel="sdpa")(q, k, v, bias=bias)
+    assert_close(out, Fractional(2.0, kernel="reference")(q, k, v, ~masked))
+    assert out[..., 3, :].eq(0).all()

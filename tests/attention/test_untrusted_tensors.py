@@ -88,6 +88,25 @@ ATTACKS = {
         "torch.ops.fna_lightning.radial_attention(q, q, q, None, None, torch.ones(0), torch.ones(0), None, 0, False, "
         "False, False, 0, 0.0, 'cpu')"
     ),
+    "its bias": (
+        "q = torch.randn(1, 2, 4, 8); bias = torch.randn(9_000_000)[-2:]\n"
+        "torch.ops.fna_lightning.radial_attention(q, q, q, None, bias, torch.ones(2), torch.ones(2), None, 0, False, "
+        "False, False, 0, 0.0, 'cpu')"
+    ),
+    "its groups": (
+        "q = torch.randn(1, 5000, 4, 8); k = torch.randn(1, 3, 4, 8); ones = torch.ones(5000)\n"
+        "torch.ops.fna_lightning.radial_attention(q, k, k, None, None, ones, ones, None, 0, False, False, False, 0, "
+        "0.0, 'cpu')"
+    ),
+    "no key heads": (
+        "q = torch.randn(1, 5000, 4, 8); k = torch.randn(1, 0, 4, 8); ones = torch.ones(5000)\n"
+        "torch.ops.fna_lightning.radial_attention(q, k, k, None, None, ones, ones, None, 0, False, False, False, 0, "
+        "0.0, 'cpu')"
+    ),
+    "grouped values": (
+        "q = torch.randn(1, 64, 4, 8); k = torch.randn(1, 32, 4, 8)\n"
+        "fractional_attention(q, k, k[:, :2], enable_gqa=True)"
+    ),
     "keys without memory": (
         "q = torch.randn(1, 1, 4, 8); k = torch.randn(1, 1, 1, 8).expand(1, 1, 2**59, 8)\n"
         "fractional_attention(q, k, k, kernel='cpu')"
@@ -245,6 +264,21 @@ WRONG: dict[str, dict[str, Any]] = {
     "wide mask": {"mask": torch.ones(40, 41, dtype=torch.bool)},
     "mask with five axes": {"mask": torch.ones(2, 2, 3, 40, 40, dtype=torch.bool)},
     "float mask": {"mask": torch.ones(40, 40)},
+    "wide bias": {"bias": torch.zeros(40, 41)},
+    "bias of two heads": {"bias": torch.zeros(2, 1, 40)},
+    "bias with five axes": {"bias": torch.zeros(1, 2, 3, 40, 40)},
+    "boolean bias": {"bias": torch.ones(40, 40, dtype=torch.bool)},
+    "float64 bias": {"bias": torch.zeros(40, 40).double()},
+    "bfloat16 bias": {"bias": torch.zeros(40, 40).bfloat16()},
+    "all bfloat16": {name: tokens(2, 3, 40, 8).bfloat16() for name in ("q", "k", "v")},
+    "two key heads": {"k": tokens(2, 2, 40, 8), "v": tokens(2, 2, 40, 8)},
+    "no key heads": {"k": tokens(2, 0, 40, 8), "v": tokens(2, 0, 40, 8)},
+    "more key heads than query heads": {"k": tokens(2, 6, 40, 8), "v": tokens(2, 6, 40, 8)},
+    "kappa of the key heads": {"k": tokens(2, 1, 40, 8), "v": tokens(2, 1, 40, 8), "kappa": torch.ones(1)},
+    "dropout without a seed": {"dropout": 0.5},
+    "seed with an axis": {"dropout": 0.5, "seed": torch.ones(1, dtype=torch.int64)},
+    "float seed": {"dropout": 0.5, "seed": torch.tensor(1.0)},
+    "unknown kernel": {"kernel": "gpu"},
     "unknown profile": {"profile": 3},
     "Student on the sphere": {"profile": 2, "sphere": True},
     "offset": {"offset": 2**62 + 1},
@@ -263,11 +297,13 @@ def test_the_operator_checks_its_arguments(changes) -> None:
 
 
 @needs_kernel
-@pytest.mark.parametrize("name", ["q", "k", "v", "mask", "kappa", "exponent"])
+@pytest.mark.parametrize("name", ["q", "k", "v", "mask", "bias", "kappa", "exponent", "seed"])
 def test_the_operator_refuses_tensors_on_another_device(name) -> None:
     far = torch.ones(3) if name in ("kappa", "exponent") else tokens(2, 3, 40, 8)
-    if name == "mask":
-        far = torch.ones(40, 40, dtype=torch.bool)
+    if name in ("mask", "bias"):
+        far = torch.ones(40, 40, dtype=torch.bool if name == "mask" else torch.float32)
+    if name == "seed":
+        far = torch.tensor(1)
     with pytest.raises((ValueError, TypeError), match=r"device|on cpu|on meta"):
         operator(**{name: far.to("meta")})()
 
@@ -282,10 +318,16 @@ def test_the_derivative_checks_its_arguments() -> None:
             grad, q, q, q, None, None, ones, ones, None, out, stats, *settings
         )
 
-    backward(q, q, stats)
+    assert len(backward(q, q, stats)) == 6
     for wrong in ((q[:, :, :2], q, stats), (q, q[:1], stats), (q, q, stats[..., :1]), (q, q, stats.double())):
         with pytest.raises((ValueError, TypeError)):
             backward(*wrong)
+    k, bias = tokens(2, 2, 40, 8), torch.zeros(39, 40)
+    for keys, added in ((k, None), (q, bias)):
+        with pytest.raises(ValueError, match=r"multiple of|does not broadcast"):
+            torch.ops.fna_lightning.radial_attention_backward(
+                q, q, keys, keys, None, added, ones, ones, None, q, stats, *settings[:-1], True
+            )
 
 
 @needs_kernel

@@ -51,6 +51,19 @@ def random_mask(b: int, h: int, n: int, m: int, draw: random.Random) -> Tensor |
     return mask.mT.contiguous().mT if len(shape) >= 2 and draw.random() < 0.3 else mask
 
 
+def random_bias(b: int, h: int, n: int, m: int, draw: random.Random) -> Tensor | None:
+    """Return None or a bias that broadcasts, possibly with numbers that mask out keys."""
+    shapes = [None, None, (b, h, n, m), (1, h, n, m), (b, 1, n, m), (n, m), (m,), (h, 1, m), (b, 1, 1, m), (n, 1), ()]
+    shape = draw.choice(shapes)
+    if shape is None:
+        return None
+    bias = draw.choice([1.0, 100.0]) * torch.randn(shape)
+    hidden = draw.choice([None, -torch.inf, torch.finfo(torch.float32).min])
+    if hidden is not None:
+        bias = bias.masked_fill(torch.rand(shape) < 0.3, hidden)
+    return bias.mT.contiguous().mT if len(shape) >= 2 and draw.random() < 0.3 else bias
+
+
 def random_attention(draw: random.Random) -> Attention:
     cls = draw.choice([Fractional, Spherical])
     learn = draw.choice([(), (), ("kappa",), ("alpha", "kappa")])
@@ -81,9 +94,11 @@ def test_forward_and_backward(seed) -> None:
     d, d_v = draw.choice(WIDTHS), draw.choice(WIDTHS)
     tied = draw.random() < 0.2
     m = n if tied else m
+    groups = draw.choice([size for size in range(1, h + 1) if h % size == 0])
+    groups = h if tied else groups
     q = random_tensor((b, h, n, d), draw)
-    k = q if tied else random_tensor((b, h, m, d), draw)
-    v = random_tensor((b, h, m, d_v), draw)
+    k = q if tied else random_tensor((b, groups, m, d), draw)
+    v = random_tensor((b, groups, m, d_v), draw)
     scale = draw.choice([0.0, 1e-3, 1.0, 30.0, 1e18])
     poison = draw.choice([None, None, None, float("nan"), float("inf")])
     q, k = q * scale, k * scale
@@ -94,7 +109,11 @@ def test_forward_and_backward(seed) -> None:
     attention.exclude_self = n == m and draw.random() < 0.3
     leaves = [x.requires_grad_() for x in (q, k, v)]
     offset = m - n if n == m else draw.choice([0, 0, 3, -5, 1000, -1000, 2**62, -(2**62)])
-    out = attention(*leaves, random_mask(b, h, n, m, draw), is_causal=draw.random() < 0.4, offset=offset)
+    bias = random_bias(b, h, n, m, draw)
+    if bias is not None and draw.random() < 0.7:
+        leaves.append(bias.requires_grad_())
+    mask = random_mask(b, h, n, m, draw)
+    out = attention(*leaves[:3], mask, is_causal=draw.random() < 0.4, offset=offset, bias=bias, enable_gqa=groups != h)
     assert out.shape == (b, h, n, d_v)
     upstream = random_tensor(tuple(out.shape), draw)
     learned = list(attention.parameters())

@@ -25,6 +25,7 @@ from fna_lightning.attention.kernels.radial_checks import (
     DTYPES,
     PROFILES,
     check_results,
+    check_seed,
     check_settings,
     check_tensors,
     check_width,
@@ -105,7 +106,8 @@ def _forward(
     *settings: Any,
 ) -> tuple[Tensor, Tensor]:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
-    check_settings(q, seed, *settings)
+    check_settings(*settings)
+    check_seed(q, seed, settings[5])
     forward, _ = _functions(settings[-1])
     if _is_empty(q, k, v):
         out, stats = empty_out(q, v)
@@ -129,7 +131,8 @@ def _backward(
 ) -> Grads:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
     check_results(grad, q, v, out, stats)
-    check_settings(q, seed, *settings[:SETTING_COUNT])
+    check_settings(*settings[:SETTING_COUNT])
+    check_seed(q, seed, settings[5])
     *options, kernel, learn_kappa, learn_exponent, learn_bias = settings
     _, backward = _functions(kernel)
     if _is_empty(q, k, v):
@@ -214,9 +217,11 @@ def _fake_forward(
     bias: Tensor | None,
     kappa: Tensor,
     exponent: Tensor,
-    *_: Any,
+    seed: Tensor | None,
+    *settings: Any,
 ) -> tuple[Tensor, Tensor]:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
+    check_seed(q, seed, settings[5])
     return empty_out(q, v)
 
 
@@ -236,6 +241,7 @@ def _fake_backward(
 ) -> Grads:
     check_tensors(q, k, v, mask, bias, kappa, exponent)
     check_results(grad, q, v, out, stats)
+    check_seed(q, seed, settings[5])
     return empty_grads(q, k, v, bias, kappa, settings[-1])
 
 

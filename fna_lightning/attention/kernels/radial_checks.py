@@ -66,15 +66,7 @@ def check_results(grad: Tensor, q: Tensor, v: Tensor, out: Tensor, stats: Tensor
 
 
 def check_settings(
-    q: Tensor,
-    seed: Tensor | None,
-    profile: int,
-    sphere: bool,
-    causal: bool,
-    exclude_self: bool,
-    offset: int,
-    dropout: float,
-    kernel: str,
+    profile: int, sphere: bool, causal: bool, exclude_self: bool, offset: int, dropout: float, kernel: str
 ) -> None:
     """Raise unless the settings are within their limits; ``kernel`` is checked where it is looked up."""
     if not 0 <= profile <= STUDENT or (sphere and profile == STUDENT):
@@ -84,6 +76,10 @@ def check_settings(
         )
     if not (-MAX_OFFSET <= offset <= MAX_OFFSET and 0.0 <= dropout < 1.0):
         raise ValueError(f"offset must lie in [-2**62, 2**62] and dropout in [0, 1), got {offset} and {dropout}")
+
+
+def check_seed(q: Tensor, seed: Tensor | None, dropout: float) -> None:
+    """Raise unless the seed of the dropout is one number on the device of the queries."""
     if seed is None:
         if dropout:
             raise ValueError(f"dropout of {dropout} needs a seed, got None")

@@ -71,6 +71,7 @@ static void learn(const fna_args *a, const head *it, backward_space *w, int64_t 
     float constant = gaussian ? reference : 1.0f - exp2f(reference / it->law.exponent);
     for (int64_t j = 0; j < cols; j += VL) {
         vf squared = load(w->s + i * BK + j), grad = load(w->grads + j), z[1];
+        if (!a->sphere) squared = vmax(squared, all(it->law.least));
         z[0] = log_argument(squared, it->law, a->profile, a->sphere, &slope);
         by_kappa += grad * ((gaussian ? z[0] * z[0] : z[0] * reciprocal(z[0] + 1.0f)) - constant);
         if (!a->grad_exponent) continue;

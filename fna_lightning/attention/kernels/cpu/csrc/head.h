@@ -233,8 +233,9 @@ static void pack_head(const fna_args *a, head *it, int64_t index, int backward) 
     float kappa = a->kappa[it->h];
     survey(a, it, backward);
     it->unit = a->sphere || it->direct ? 1.0f : 1.0f / (kappa * kappa);
-    float scale = a->sphere || !it->direct ? 1.0f : 1.0f / (kappa * kappa);
-    it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale, 2.0f * sqrtf(TINY * scale)};
+    float scale = a->sphere || !it->direct ? 1.0f : fmaxf(1.0f / (kappa * kappa), 10.0f * SMALLEST);
+    it->law = (law){kappa, 1.0f / kappa, a->exponent[it->h], scale, 2.0f * sqrtf(TINY * scale),
+                    SMALLEST / scale};
     if (other_keys || it->direct != it->packed_directly) {
         transpose_blocks(it->kt, it->k, a->k.row, a->m, a->d, it->direct ? NULL : it->center);
         if (backward && other_keys) pad_rows(it->rows, it->dp, it->k, a->k.row, a->m, a->d, it->center);

@@ -17,6 +17,8 @@
 #define LN_2 0.693147181f
 /* 2^-100 is negligible beside the reference weight 1 of a row, and its products are not denormal, which would be slow. */
 #define FLOOR -100.0f
+/* A squared distance in units of a large kappa^2 may be denormal, which is flushed to 0, and `vsqrt` of 0 is NaN. */
+#define SMALLEST 1e-37f
 /* More than the LAG of forward.h. */
 #define CEILING 40.0f
 
@@ -24,6 +26,7 @@ typedef struct {
     float kappa, per_kappa, exponent;
     float scale; /* s times this is in units of kappa^2 (1 on the sphere, where kappa scales the angle) */
     float zero;  /* two tokens with a slope up to this are equal */
+    float least; /* an s below this is flushed to 0 in units of kappa^2 */
 } law;
 
 /* All functions below work on `u` vectors at once: each step of a polynomial depends on the one before, and the other

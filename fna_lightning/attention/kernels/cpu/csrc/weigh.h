@@ -25,6 +25,7 @@ INLINE void kernel_logits(vf *x, const float *low, const float *bias, law it, co
         biased_gaussian(x, bias, it, sphere, rest, u);
         return;
     }
+    if (bias && !sphere) EACH x[i] = vmax(x[i], all(it.least));
     if (low) {
         vf finer[MAX_U];
         if (profile == FNA_STUDENT)
