@@ -14,7 +14,17 @@ from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical
 from fna_lightning.attention.kernels import KERNELS, Call
 from fna_lightning.attention.kernels.radial_checks import PROFILES
 
-from helpers.attention_triton import DEVICE, INTERPRETED, Case, assert_accurate, kept, needs_triton, results
+from helpers.attention_triton import (
+    DEVICE,
+    INTERPRETED,
+    TOLERANCE,
+    Case,
+    assert_accurate,
+    errors,
+    kept,
+    needs_triton,
+    results,
+)
 
 pytestmark = needs_triton
 slow = pytest.mark.interpreter
@@ -58,7 +68,6 @@ CASES = {
     "bias for all batches": (Case(bias=(1, 2, 70, 70)), False),
     "bias for all batches and heads, causal": (Case(bias=(70, 70), causal=True), False),
     "bias by key": (Case(bias=(2, 1, 1, 70), exclude_self=True), True),
-    "bias by head and query": (Case(bias=(2, 70, 1)), False),
     "bias, Gaussian, grouped, general mask": (
         Case("gaussian", bias=(4, 70, 70), mask="general", heads=4, groups=2, batches=1),
         False,
@@ -78,6 +87,18 @@ def test_output_and_gradients_equal_float64(case) -> None:
     assert_accurate(case)
 
 
+@slow
+def test_a_bias_that_is_constant_in_each_row_has_gradient_0() -> None:
+    for shape in ((2, 70, 1), (1,)):
+        case = Case(bias=shape)
+        got, want = results(case), results(replace(case, bias=None))
+        assert got["gradient of bias"].shape == shape
+        # relative to the sum of the absolute values of the terms
+        terms = results(replace(case, bias=(2, 2, 70, 70)))["gradient of bias"].abs()
+        assert (got["gradient of bias"].abs() <= 2e-6 * terms.sum_to_size(shape)).all()
+        torch.testing.assert_close(got["output"], want["output"], rtol=2e-6, atol=2e-6)
+
+
 @pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
 @pytest.mark.parametrize(
     "case",
@@ -87,13 +108,30 @@ def test_output_and_gradients_equal_float64(case) -> None:
         pytest.param(Case("gaussian", d=32, d_v=32), id="Gaussian", marks=slow),
         pytest.param(Case("student", d=32, d_v=32), id="Student", marks=slow),
         pytest.param(Case(d=8, d_v=8, tied=True, exclude_self=True), id="tied", marks=slow),
-        pytest.param(Case(d=33, d_v=20, heads=4, causal=True), id="width 33, grouped", marks=slow),
+        pytest.param(Case(d=33, d_v=20, heads=4, mask="padding"), id="width 33, grouped", marks=slow),
         pytest.param(Case(d=128, d_v=128, batches=1), id="width 128", marks=slow),
         pytest.param(Case(dropout=0.2, bias=(2, 1, 70, 70), mask="general"), id="dropout, bias", marks=slow),
     ],
 )
 def test_half_precision(case, dtype) -> None:
     assert_accurate(replace(case, dtype=dtype))
+
+
+@slow
+def test_bfloat16_error_of_causal_rows_is_that_of_the_rounded_output(monkeypatch) -> None:
+    """A row of few keys amplifies the error of delta, the product of the rounded output with its gradient."""
+    from fna_lightning.attention.kernels.triton import op
+
+    case = Case(d=33, d_v=20, heads=4, causal=True, dtype=torch.bfloat16)
+    error = errors(case)
+    # 1.03e-2 in the interpreter
+    assert error.pop("gradient of q") <= 2e-2
+    assert max(error.values()) <= TOLERANCE[torch.bfloat16]
+    q, k, v, _, kappa, exponent = (None if x is None else x.float().to(DEVICE) for x in case.tensors())
+    out, _ = op.forward(q, k, v, None, None, kappa, exponent, None, 0, False, True, False, 0, 0.0)
+    row_products = op.row_products
+    monkeypatch.setattr(op, "row_products", lambda grad, _, call: row_products(grad, out, call))
+    assert_accurate(case)
 
 
 @pytest.mark.parametrize("d", [8, 33, 64, 128])
@@ -157,7 +195,7 @@ def test_results_do_not_depend_on_the_block_sizes(monkeypatch) -> None:
     from fna_lightning.attention.kernels.triton import launch
     from fna_lightning.attention.kernels.triton.blocks import Blocks
 
-    for options in ({"causal": True}, {"exclude_self": True}, {"mask": "padding", "dropout": 0.2, "bias": (70, 1)}):
+    for options in ({"causal": True}, {"exclude_self": True}, {"mask": "padding", "dropout": 0.2, "bias": (2, 1, 70)}):
         for blocks in (Blocks(32, 16, 4, 1), Blocks(16, 64, 4, 1)):
             monkeypatch.setattr(launch, "block_sizes", lambda *_, blocks=blocks: blocks)
             assert_accurate(Case(batches=1 if "mask" not in options else 2, **options))

@@ -32,12 +32,12 @@ class Triton(Kernel):
     def unavailable(self) -> str | None:
         if not _installed():
             return "Triton is not installed (it comes with PyTorch for CUDA and ROCm)"
-        if _interpreted():
+        if interpreted():
             return None
         return _no_device()
 
     def refusal(self, call: Call) -> str | None:
-        if _interpreted():
+        if interpreted():
             if call.attention.kernel == "auto":
                 return "Triton's interpreter (TRITON_INTERPRET=1) is for checks, so it must be named"
         elif call.q.device.type != "cuda":
@@ -55,7 +55,8 @@ class Triton(Kernel):
         return radial.run(call, self.name)
 
 
-def _interpreted() -> bool:
+def interpreted() -> bool:
+    """Return whether the jit functions run in Triton's interpreter; Triton decides this when they are imported."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 

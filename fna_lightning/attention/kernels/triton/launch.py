@@ -23,24 +23,19 @@ The jit functions and their constants:
     WHOLE_D, WHOLE_V   whether nothing is padded
 """
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fna_lightning.attention.kernels.triton import interpreted
 from fna_lightning.attention.kernels.triton.blocks import Architecture, Blocks, Pass, block_sizes, padded_width
 from fna_lightning.attention.kernels.triton.prepare import prepare_kernel, span_kernel
 
 # Blocks of the functions that only read or write tokens once.
 TOKEN_BLOCK, SPAN_BLOCK = 32, 1024
 NO_STRIDES = (0, 0, 0, 0)
-
-
-def interpreted() -> bool:
-    """Return whether the jit functions run in Triton's interpreter; this is decided when they are imported."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def architecture_of(device: torch.device) -> Architecture:
