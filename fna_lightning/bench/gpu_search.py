@@ -18,13 +18,13 @@ from fna_lightning.bench.gpu_table import Row
 
 def candidates(target: Target, dtype: str, width: int, part: str) -> Iterator[tuple[int, int, int, int]]:
     """Yield queries, keys, warps and stages worth compiling."""
-    stages = (2,) if target.is_nvidia else (1,)
+    stages = [2] if target.is_nvidia else [1]
     if target.is_nvidia and dtype == "fp32" and width > 64:
-        stages = (1, 2)
+        stages = [1, 2]
     # A program keeps the gradients or outputs of `rows` tokens, and loops over tiles of `columns` tokens.
     for rows, columns, warps, number in product((32, 64, 128), (16, 32, 64, 128), (2, 4, 8), stages):
         pairs = rows * columns // (warps * target.warp_size)
-        enough_rows = rows >= (8 if target.is_nvidia else 16) * warps
+        enough_rows = rows >= (4 if target.is_nvidia else 16) * warps
         enough_warps = warps > 2 or not target.is_nvidia
         if 8 <= pairs <= 64 and enough_rows and enough_warps and (columns < 128 or part == "forward"):
             yield (columns, rows, warps, number) if part == "dk/dv" else (rows, columns, warps, number)
@@ -33,10 +33,9 @@ def candidates(target: Target, dtype: str, width: int, part: str) -> Iterator[tu
 def search(target: Target, dtype: str, width: int, part: str, report: Callable[[Row], None] | None = None) -> list[Row]:
     """Return the rows of all candidates, the best first."""
     from fna_lightning.attention.kernels.triton import launch
-    from fna_lightning.attention.kernels.triton.blocks import Blocks
+    from fna_lightning.attention.kernels.triton.blocks import Blocks, block_sizes
 
     rows = []
-    block_sizes = launch.block_sizes
     for candidate in candidates(target, dtype, width, part):
         blocks = Blocks(*candidate)
 

@@ -209,6 +209,7 @@ products on NVIDIA GPUs, and fp32 products on gfx942.
 ## What is unknown
 
 - Measured times. The bound assumes that all units overlap and never wait; kernels reach a part of it.
+- Whether special functions and other vector instructions overlap on gfx942. If not, `special` and `fp32` add up.
 - Shared-memory bandwidth, bank conflicts, cache misses and the number of blocks that run at once are not modeled.
 - The prologue, the epilogue and tiles on the edge of a mask are not counted. They matter for short sequences.
 """
