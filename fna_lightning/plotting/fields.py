@@ -126,7 +126,8 @@ def _weight_panel(axes: Axes, context: Values, panel: WeightPanel) -> None:
     radius = half_weight_radius(np.linalg.norm(context - panel.query, axis=1), panel.weights)
     axes.scatter(context[:, 0], context[:, 1], s=3.0, color="#bbbbbb", linewidths=0.0)
     order = np.argsort(share)
-    axes.scatter(*context[order].T, s=40.0 * share[order], c=share[order], cmap="viridis_r", vmin=0.0, vmax=1.0)
+    x, y = context[order].T
+    axes.scatter(x, y, s=40.0 * share[order], c=share[order], cmap="viridis_r", vmin=0.0, vmax=1.0)
     axes.add_patch(Circle((panel.query[0], panel.query[1]), radius, fill=False, color=ORANGE, linewidth=1.2))
     axes.plot(*panel.query, "x", color=ORANGE, markersize=7, markeredgewidth=1.8)
     entropy = -np.sum(panel.weights * np.log(np.maximum(panel.weights, np.finfo(np.float32).tiny)))

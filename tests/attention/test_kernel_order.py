@@ -1,7 +1,6 @@
 """The kernel that "auto" chooses on CUDA, with kernels that claim to be available; no GPU is needed."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -9,36 +8,19 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fna_lightning.attention import Attention, DotProduct, Fractional, Spherical, Uniform, kernels
-from fna_lightning.attention.kernels import Call, Kernel, choose
+from fna_lightning.attention.kernels import Call, choose, triton
 from fna_lightning.attention.kernels.chunked import BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS, query_blocks
 from fna_lightning.attention.masks import AttentionMask
 
 ORDER = ("cpu", "sdpa", "triton", "flex", "chunked", "reference")
 
 
-class _Stub(Kernel):
-    """A kernel that takes attentions by distance on CUDA up to a width of 128."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def refusal(self, call: Call) -> str | None:
-        if call.q.device.type != "cuda" or call.radial is None or call.attention.density_power or call.q.size(-1) > 128:
-            return "the stub refuses"
-        return None
-
-    def run(self, call: Call) -> Any:
-        raise AssertionError("the stub computes nothing")
-
-
 @pytest.fixture
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make triton and flex available, with a stub of triton where there is no such kernel."""
-    known = kernels.KERNELS
-    table = {name: known[name] if name in known else _Stub(name) for name in ORDER}
-    monkeypatch.setattr(kernels, "KERNELS", table)
+    """Make triton and flex available, as on a GPU that Triton supports."""
     for name in ("triton", "flex"):
-        monkeypatch.setattr(table[name], "unavailable", lambda: None)
+        monkeypatch.setattr(kernels.KERNELS[name], "unavailable", lambda: None)
+    monkeypatch.setattr(triton, "_too_old", lambda device: None)
 
 
 def chosen(
@@ -56,7 +38,7 @@ def chosen(
 
 
 def test_order_of_the_kernels() -> None:
-    assert [name for name in ORDER if name in kernels.KERNELS] == list(kernels.KERNELS)
+    assert list(kernels.KERNELS) == list(ORDER)
 
 
 @pytest.mark.usefixtures("on_cuda")

@@ -8,6 +8,7 @@ import pytest
 from fna_lightning.errors import UsageError
 from fna_lightning.tasks.data import codec
 from fna_lightning.tasks.data.codec import Codec, read_codec
+from fna_lightning.tasks.fields.codec import FieldCodec
 from fna_lightning.tasks.image.codec import ImageCodec
 from fna_lightning.tasks.text.codec import TextCodec
 from fna_lightning.tasks.translation.codec import TranslationCodec
@@ -16,6 +17,7 @@ CODECS = {
     "text": TextCodec("{}", ["negative", "positive"], 64),
     "image": ImageCodec(["cat", "dog"], 3, 32),
     "translation": TranslationCodec("{}", "{}", 64),
+    "field": FieldCodec(["lon", "lat"], ["height"]),
 }
 
 
@@ -33,7 +35,7 @@ def test_the_state_stores_the_kind_and_is_read_back(kind: str) -> None:
     [
         (None, r"best\.ckpt has no codec .*: it was not trained with `fna-lightning fit`"),
         ([1, 2], r"best\.ckpt has no codec"),
-        ({"image_size": 3}, r"the codec in best\.ckpt has no kind \(known kinds: image, text, translation\)"),
+        ({"image_size": 3}, r"the codec in best\.ckpt has no kind \(known kinds: field, image, text, translation\)"),
         ({"kind": ["text"]}, r"the codec in best\.ckpt has no kind"),
         ({"kind": "audio"}, r"the codec in best\.ckpt is of the unknown kind 'audio' .*; install the plug-in"),
         (
