@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing import assert_close
 
 from fna_lightning import available_kernels, fractional_attention
 from fna_lightning.attention import Attention, DotProduct, Fractional
@@ -186,6 +188,24 @@ def test_the_operator_passes_opcheck() -> None:
     )
     eager = radial_attention(q, k, v, None, None, *settings)
     torch.testing.assert_close(torch.ops.fna_lightning.radial_attention(q, k, v, None, None, *settings)[0], eager)
+
+
+@needs_kernel
+def test_settings_of_inference_mode_and_fake_tensors_do_not_reach_a_later_call() -> None:
+    """The tensors of kappa and the exponent are kept from call to call."""
+    q, k, v = (x.requires_grad_() for x in random_qkv(8, 8, 4, 4))
+    attention = Fractional(1.2, 0.123, kernel="cpu")
+    with torch.inference_mode():
+        want = attention(q, k, v)
+    mode = FakeTensorMode()
+    fake = [mode.from_tensor(x.detach()) for x in (q, k, v)]
+    with mode:
+        assert attention(*fake).shape == (2, 3, 8, 4)
+        assert Fractional(1.2, 0.321, kernel="cpu")(*fake).shape == (2, 3, 8, 4)
+    out = attention(q, k, v)
+    assert_close(out.detach(), want)
+    out.sum().backward()
+    assert Fractional(1.2, 0.321, kernel="cpu")(q, k, v).isfinite().all()
 
 
 @needs_kernel

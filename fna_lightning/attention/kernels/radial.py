@@ -79,22 +79,25 @@ def _functions(kernel: str) -> Functions:
 
 def empty_out(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return uninitialized memory for the output and the statistics of the rows."""
-    return _empty_like(q, v.size(-1)), q.new_empty(*q.shape[:3], 2, dtype=torch.float32)
+    b, h, n, _ = q.shape
+    return _empty_like(q, v.size(-1)), q.new_empty((b, h, n, 2), dtype=torch.float32)
 
 
 def empty_grads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kappa: Tensor, learn_bias: bool) -> Grads:
     """Return memory for the gradients: zeros for bias, kappa and exponent, uninitialized for the others."""
-    dq, dk, dv = (_empty_like(x, x.size(-1)) for x in (q, k, v))
+    dq, dk, dv = _empty_like(q), _empty_like(k), _empty_like(v)
     dbias = bias.new_zeros(bias.shape) if bias is not None and learn_bias else q.new_empty(0)
     return dq, dk, dv, dbias, torch.zeros_like(kappa), torch.zeros_like(kappa)
 
 
-def _empty_like(x: Tensor, width: int) -> Tensor:
-    """Return an empty tensor of another width, token-major if ``x`` is, so that merging the heads is a view."""
-    b, h, n, _ = x.shape
-    if x.stride(1) < x.stride(2):
-        return x.new_empty(b, n, h, width).transpose(1, 2)
-    return x.new_empty(b, h, n, width)
+def _empty_like(x: Tensor, width: int | None = None) -> Tensor:
+    """Return an empty tensor, of another width or not, token-major if ``x`` is, so that merging the heads is a view."""
+    b, h, n, d = x.shape
+    width = d if width is None else width
+    _, head, token, _ = x.stride()
+    if head < token:
+        return x.new_empty((b, n, h, width)).transpose(1, 2)
+    return x.new_empty((b, h, n, width))
 
 
 def _is_empty(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -316,7 +319,6 @@ def run(call: Call, kernel: str) -> Tensor:
     if len(batch_shape) != 2:
         allowed, bias = _matrix_axes(allowed, batch_shape), _matrix_axes(bias, batch_shape)
         q, k, v = four_axes(q), four_axes(k), four_axes(v)
-    heads = q.size(1)
     seed = None
     if call.dropout:
         seed = torch.randint(2**62, (), dtype=torch.int64, device=q.device)
@@ -326,8 +328,8 @@ def run(call: Call, kernel: str) -> Tensor:
         v,
         allowed,
         bias,
-        _per_head(radial.kappa, heads, q.device),
-        _per_head(radial.exponent, heads, q.device),
+        _per_head(radial.kappa, q),
+        _per_head(radial.exponent, q),
         seed,
         PROFILES[radial.profile],
         radial.sphere,
@@ -351,7 +353,14 @@ def _matrix_axes(matrix: Tensor | None, batch_shape: torch.Size) -> Tensor | Non
     return matrix.flatten(0, -4)
 
 
-def _per_head(value: float | Tensor, heads: int, device: torch.device) -> Tensor:
+# Values of attentions that learn nothing, as tensors: creating them takes a tenth of the time of a small call.
+_constants: dict[tuple[float, int, torch.device], Tensor] = {}
+MAX_CONSTANTS = 256
+
+
+def _per_head(value: float | Tensor, q: Tensor) -> Tensor:
+    """Return kappa or the exponent of each head as a float32 tensor."""
+    heads, device = q.size(1), q.device
     if isinstance(value, Tensor):
         if value.numel() not in (1, heads):
             raise ValueError(
@@ -359,4 +368,16 @@ def _per_head(value: float | Tensor, heads: int, device: torch.device) -> Tensor
                 f"for_heads({heads})"
             )
         return value.to(torch.float32).expand(heads).contiguous()
-    return torch.full((heads,), value, dtype=torch.float32, device=device)
+    if torch.compiler.is_compiling() or type(q) not in PLAIN_TENSORS:
+        # Tensors of a trace belong to it.
+        return torch.full((heads,), value, dtype=torch.float32, device=device)
+    constant = _constants.get((value, heads, device))
+    if constant is None:
+        # A tensor of inference mode could not be saved for the backward pass of a later call.
+        with torch.inference_mode(False):
+            constant = torch.full((heads,), value, dtype=torch.float32, device=device)
+        if type(constant) is Tensor:
+            if len(_constants) >= MAX_CONSTANTS:
+                _constants.clear()
+            _constants[value, heads, device] = constant
+    return constant

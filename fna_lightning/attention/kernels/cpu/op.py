@@ -19,7 +19,9 @@ def check_memory(q: Tensor, v: Tensor, bias: Tensor | None) -> None:
         raise ValueError(f"kernel 'cpu' reads CPU memory, the tensors are on {q.device}")
     if q.dtype is not torch.float32 or (bias is not None and bias.dtype is not torch.float32):
         raise TypeError(f"kernel 'cpu' needs torch.float32, got {(q if bias is None else bias).dtype}; use .float()")
-    n, m, width = q.size(2), v.size(2), q.size(3) + v.size(3)
+    _, _, n, d = q.shape
+    _, _, m, d_v = v.shape
+    width = d + d_v
     if n >= MAX_TOKENS or m >= MAX_TOKENS or m * width >= MAX_HEAD_NUMBERS:
         raise ValueError(
             f"{n} queries and {m} keys with {width} numbers per key and value are too many for the C kernel, which "
