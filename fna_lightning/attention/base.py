@@ -148,7 +148,8 @@ class Attention(nn.Module, ABC):
         """Return the mask of one call, after checking it against the queries and keys."""
         check_queries_and_keys(q, k, mask, bias, offset, enable_gqa=enable_gqa)
         if mask is not None and mask.is_floating_point():
-            mask, bias = None, mask if bias is None else mask + bias
+            bias = mask if bias is None else mask + bias
+            mask = None
         attention_mask = build_mask(mask, bias, is_causal=is_causal, exclude_self=self.exclude_self, offset=offset)
         attention_mask.check(q.size(-2), k.size(-2))
         if self.density_power and q.size(-2) != k.size(-2):

@@ -13,7 +13,6 @@ takes little more than that.
 import inspect
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -31,11 +30,6 @@ from fna_lightning.attention.kernels.radial_checks import (
     check_width,
 )
 
-# Each module has the functions `forward` and `backward`. They are imported at the first call: Triton may be missing.
-IMPLEMENTATIONS = {
-    "cpu": "fna_lightning.attention.kernels.cpu.op",
-    "triton": "fna_lightning.attention.kernels.triton.op",
-}
 # With a smaller kappa, squared distances in units of kappa overflow float32 (first value), and the rounding error of an
 # angle changes the Gaussian (second value).
 MIN_KAPPA, MIN_GAUSSIAN_ANGLE = 1e-12, 1e-2
@@ -56,15 +50,31 @@ LIBRARY.define(
 )
 
 Grads = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+Functions = tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Grads]]
+
+
+def _cpu() -> Functions:
+    from fna_lightning.attention.kernels.cpu import op
+
+    return op.forward, op.backward
+
+
+def _triton() -> Functions:
+    from fna_lightning.attention.kernels.triton import op
+
+    return op.forward, op.backward
+
+
+# They are imported at the first call: Triton may be missing.
+IMPLEMENTATIONS: dict[str, Callable[[], Functions]] = {"cpu": _cpu, "triton": _triton}
 
 
 @cache
-def _functions(kernel: str) -> tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Grads]]:
+def _functions(kernel: str) -> Functions:
     """Return the forward and the backward pass of an implementation."""
     if kernel not in IMPLEMENTATIONS:
         raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
-    module = import_module(IMPLEMENTATIONS[kernel])
-    return module.forward, module.backward
+    return IMPLEMENTATIONS[kernel]()
 
 
 def empty_out(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

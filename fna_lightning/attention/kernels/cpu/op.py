@@ -1,5 +1,7 @@
 """The C kernel as an implementation of the operator ``fna_lightning::radial_attention``, in float32."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -71,7 +73,7 @@ def forward(
     kappa: Tensor,
     exponent: Tensor,
     seed: Tensor | None,
-    *options: bool | float,
+    *options: Any,
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the statistics of the rows, for tensors that the operator has checked."""
     check_memory(q, v, bias)
@@ -96,7 +98,7 @@ def backward(
     seed: Tensor | None,
     out: Tensor,
     stats: Tensor,
-    *settings: bool | float,
+    *settings: Any,
 ) -> Grads:
     """Return the gradients of q, k, v, bias, kappa and exponent, for tensors that the operator has checked."""
     *options, learn_kappa, learn_exponent, learn_bias = settings
