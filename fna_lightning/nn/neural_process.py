@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, MultiheadAttention
+from fna_lightning.attention.autocast import with_autocast_type
 from fna_lightning.nn.layer import FeedForward
 
 
@@ -20,6 +21,8 @@ class NeuralProcess(nn.Module, ABC):
         value_dim: number of values of a context point.
         out_dim: number of outputs per query.
     """
+
+    head: nn.Module
 
     def __init__(self, coordinate_dim: int, value_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -40,6 +43,11 @@ class NeuralProcess(nn.Module, ABC):
             query_x: (B, N, coordinate_dim) coordinates of the queries.
             mask: (B, 1, 1, M), False for context points that are padding; None if there is no padding.
         """
+
+    def _predict(self, x: Tensor) -> Tensor:
+        """Return the output of ``head`` in the type of its parameters, also under autocast: bfloat16 has two digits."""
+        with with_autocast_type(None, x.device):
+            return self.head(x.to(next(self.head.parameters()).dtype))
 
 
 class KeyValueAttention(MultiheadAttention):
@@ -89,7 +97,7 @@ class AttentiveProcess(NeuralProcess):
         keys = self.coordinates(context_x)
         values = self.values(torch.cat([context_x, context_y], dim=-1))
         context = torch.cat([keys, values], dim=-1)
-        return self.head(self.cross_attn(self.coordinates(query_x), context, mask))
+        return self._predict(self.cross_attn(self.coordinates(query_x), context, mask))
 
 
 class TransformerProcess(NeuralProcess):
@@ -135,7 +143,7 @@ class TransformerProcess(NeuralProcess):
         x = self.embedding(torch.cat([context, torch.cat([query_x, blank], dim=-1)], dim=-2))
         for layer in self.layers:
             x = layer(x, size, mask)
-        return self.head(self.norm(x[:, size:]))
+        return self._predict(self.norm(x[:, size:]))
 
 
 class ContextLayer(nn.Module):

@@ -15,7 +15,7 @@ FIT = ["fit", "--config", "reviews_fna.yaml"]
 SMALL = ["--data.train_size=64", "--data.eval_size=32", "--data.longest=40"]
 TRY = [*FIT, *SMALL, "--trainer.fast_dev_run=true"]
 ALPHA = "model.attention.alpha must lie in [1, 2] (2 is the Gaussian, smaller reaches further), got 3.0"
-ATTENTIONS = "choose one of DotProduct, Fractional, Spherical, Uniform, or write package.module.Class"
+ATTENTIONS = "choose one of DotProduct, Fractional, Spherical, StudentT, Uniform, or write package.module.Class"
 FRACTIONAL = "It takes alpha, kappa, intrinsic_dim, dropout, exclude_self, density_power, kernel, learn"
 EXAMPLE = "runs/reviews_fna/version_0/checkpoints/best.ckpt"
 NEEDS_CONFIG = "--config needs a file or the name of a shipped configuration, for example --config reviews_fna.yaml"
@@ -121,7 +121,8 @@ WRONG = {
         f"model.attention: Option 'aplha' is not accepted; did you mean 'alpha'? {FRACTIONAL}"
     ),
     "--model.attention=DotProduct --model.attention.alpha=1.5": (
-        "model.attention: Option 'alpha' is not accepted; it takes scale, dropout, exclude_self, density_power, kernel"
+        "model.attention: Option 'alpha' is not accepted; it takes scale, qk_norm, ssmax, dropout, "
+        "exclude_self, density_power, kernel, learn"
     ),
 }
 
@@ -162,7 +163,7 @@ def test_wrong_settings(arguments: str, message: str, capsys: pytest.CaptureFixt
             "seed_everythin:",
             (
                 "Option 'seed_everythin' is not accepted; did you mean 'seed_everything'? It takes seed_everything, "
-                "trainer, model, data, logger, ckpt_path"
+                "trainer, model, data, logger, compile, ckpt_path"
             ),
         ),
         (

@@ -106,7 +106,7 @@ def test_list_contains_the_built_in_classes(empty_folder: Path) -> None:
     command = [sys.executable, "-P", "-m", "fna_lightning.cli", "list", "--json", "all.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=empty_folder)
     lists = json.loads((empty_folder / "all.json").read_text())
-    assert lists["attentions"].keys() == {"DotProduct", "Fractional", "Spherical", "Uniform"}
+    assert lists["attentions"].keys() == {"DotProduct", "Fractional", "Spherical", "StudentT", "Uniform"}
     assert lists["kernels"]["chunked"] == "ok"
     assert "TextClassification" in lists["tasks"]
     assert "ReviewData" in lists["data"]

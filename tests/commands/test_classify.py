@@ -104,7 +104,7 @@ def test_a_missing_checkpoint_is_an_error(capsys, tmp_path) -> None:
         (lambda content: content.pop("codec"), "other.ckpt has no codec (tokenizer or image size, and class names)"),
         (
             lambda content: content["codec"].pop("kind"),
-            "other.ckpt has no kind (known kinds: image, text, translation)",
+            "other.ckpt has no kind (known kinds: field, image, text, translation)",
         ),
         (lambda content: content["codec"].update(kind="audio"), "other.ckpt is of the unknown kind 'audio'"),
         (
