@@ -126,11 +126,10 @@ class Implementation:
 
 def implementations(names: tuple[str, ...] = KERNEL_NAMES) -> list[Implementation]:
     """Return the baseline and every kernel of FNA that can run here."""
-    fractional = Fractional(ALPHA)
     available = [name for name in names if name in KERNELS and KERNELS[name].unavailable() is None]
     return [
         Implementation(BASELINE, DotProduct(), None),
-        *(Implementation(f"FNA, {name}", fractional, name) for name in available),
+        *(Implementation(f"FNA, {name}", Fractional(ALPHA, kernel=name), name) for name in available),
         Implementation(GAUSSIAN, Fractional(2.0), "sdpa"),
     ]
 

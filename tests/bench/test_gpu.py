@@ -222,3 +222,12 @@ def test_a_wrong_kernel_makes_the_command_fail(bad_kernels: object, monkeypatch:
     monkeypatch.setattr(gpu_cases, "KERNEL_NAMES", ("wrong",))
     monkeypatch.setattr(attention.gpu_cases, "interpreted_cases", lambda: [SMALL])
     assert bench.run(parsed("--check-only")) == 1
+
+
+def test_a_kernel_that_must_be_named_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # "auto" never takes Triton's interpreter, so the check of the Triton kernel must ask for it.
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(KERNELS["triton"], "unavailable", lambda: None)
+    _, triton, _ = implementations(("triton",))
+    assert triton.attention.kernel == "triton"
+    assert triton.refusal(SMALL, CPU) is None
