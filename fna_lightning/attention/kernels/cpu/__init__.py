@@ -7,7 +7,7 @@ and bfloat16 are computed in float32; float64 is left to the ``chunked`` kernel.
 
 from torch import Tensor
 
-from fna_lightning.attention.kernels import radial
+from fna_lightning.attention.kernels import radial_call
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.cpu import library
 
@@ -25,7 +25,7 @@ class Cpu(Kernel):
     def refusal(self, call: Call) -> str | None:
         if call.q.device.type != "cpu":
             return f"it runs on the CPU, the tensors are on {call.q.device}"
-        return radial.refusal(call)
+        return radial_call.refusal(call)
 
     def run(self, call: Call) -> Tensor:
-        return radial.run(call, self.name)
+        return radial_call.run(call, self.name)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from fna_lightning.attention.kernels import radial
+from fna_lightning.attention.kernels import radial_call
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.triton.blocks import MAX_WIDTH
 
@@ -49,10 +49,10 @@ class Triton(Kernel):
         widths = (call.q.shape[-1], call.v.shape[-1])
         if max(widths) > MAX_WIDTH:
             return f"it supports heads up to a width of {MAX_WIDTH}, got {max(widths)}"
-        return radial.refusal(call)
+        return radial_call.refusal(call)
 
     def run(self, call: Call) -> Tensor:
-        return radial.run(call, self.name)
+        return radial_call.run(call, self.name)
 
 
 def interpreted() -> bool:
