@@ -84,18 +84,21 @@ def squared_geodesic(q: Tensor, k: Tensor) -> Tensor:
     if q.dtype in (torch.float16, torch.bfloat16):
         q, k = q.float(), k.float()
     q, k = unit(q), unit(k)
-    return squared_angle(squared_euclidean(q, k), squared_euclidean(q, -k))
+    opposite = root(squared_euclidean(q, -k))
+    return squared_angle(squared_euclidean(q, k), lambda s: 2.0 * torch.atan2(s.sqrt(), opposite))
 
 
-def squared_angle(s: Tensor, opposite: Tensor) -> Tensor:
-    """Return the squared angle of unit vectors with squared chord ``s``, and ``opposite`` to the antipode."""
+def squared_angle(s: Tensor, angle: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the squared angle of unit vectors with squared chord ``s``; ``angle`` is the angle where s is not small.
+
+    Small angles are a power series, whose derivatives exist at 0.
+    """
     near = s < SMALL_CHORD
     small = s.masked_fill(~near, 0.0)
     series = torch.zeros_like(small)
     for coefficient in reversed(SQUARED_ANGLE):
         series = (series + coefficient) * small
-    angle = 2.0 * torch.atan2(s.masked_fill(near, 1.0).sqrt(), root(opposite))
-    return torch.where(near, series, angle.square())
+    return torch.where(near, series, angle(s.masked_fill(near, 1.0)).square())
 
 
 def bfloat16_parts(x: Tensor) -> list[Tensor]:

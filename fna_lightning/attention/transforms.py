@@ -6,6 +6,7 @@ the call goes through PyTorch operators. All checks together take 0.3 microsecon
 """
 
 import logging
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -15,6 +16,8 @@ from torch._C import (
     _get_tracing_state,
     _len_torch_dispatch_stack,
     _len_torch_function_stack,
+    _vmapmode_decrement_nesting,
+    _vmapmode_increment_nesting,
 )
 from torch.autograd import forward_ad
 
@@ -36,7 +39,7 @@ def is_plain() -> bool:
 
 
 def under_functorch() -> bool:
-    """Return whether a transform of ``torch.func`` is active; ``is_grads_batched=True`` is one, too."""
+    """Return whether a transform of ``torch.func`` is active."""
     return _functorch.peek_interpreter_stack() is not None
 
 
@@ -55,6 +58,19 @@ def is_exporting() -> bool:
     """Return whether the program is recorded to run without this library: ``torch.export``, ONNX or TorchScript."""
     # torch.compile need not trace the second check.
     return torch.compiler.is_exporting() or (not torch.compiler.is_compiling() and under_jit_trace())
+
+
+def map_legacy(function: Callable[[Tensor], tuple[Tensor, ...]], grad: Tensor) -> tuple[Tensor, ...]:
+    """Return ``function(grad)`` where ``grad`` may come from ``torch.autograd.grad(..., is_grads_batched=True)``.
+
+    That function has a vmap of its own, without the rules of ``torch.func.vmap``, to which the call is passed on.
+    """
+    if not _functorch.is_legacy_batchedtensor(grad):
+        return function(grad)
+    level = _vmapmode_increment_nesting() - 1
+    _vmapmode_decrement_nesting()
+    results = torch.func.vmap(function)(torch._remove_batch_dim(grad, level, 1, 0))
+    return tuple(torch._add_batch_dim(result, 0, level) for result in results)
 
 
 @cache

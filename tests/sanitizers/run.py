@@ -47,7 +47,7 @@ SELECTED = "not instruction_set and not compile and not out_of_bounds and not mo
 OUT_OF_BOUNDS = """
 import torch
 from fna_lightning.attention.kernels.cpu import library as c, op
-from fna_lightning.attention.kernels.radial import empty_out
+from fna_lightning.attention.kernels.radial_op import empty_out
 q, ones = torch.zeros(1, 1, 8, 8), torch.ones(1)
 out, stats = empty_out(q, q)
 args = op._args(q, q, q, out, stats, ones, ones)

@@ -19,7 +19,7 @@ from fna_lightning.attention.autocast import autocast_type, with_autocast_type
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.formula import needs_formula, parameters_of, with_parameters
 from fna_lightning.attention.masks import slice_rows
-from fna_lightning.attention.transforms import warn_quadratic_memory
+from fna_lightning.attention.transforms import map_legacy, warn_quadratic_memory
 
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
@@ -120,15 +120,15 @@ class _Blocks(torch.autograd.Function):
         device = upstream.device
         # The backward pass usually runs outside the autocast context of the forward pass.
         with _with_rng_state(ctx.rng_state, device), with_autocast_type(ctx.autocast_type, device):
-            if torch.is_grad_enabled() or needs_formula():
-                grads = _differentiable_gradients(ctx, tensors, indices, upstream)
-            else:
-                grads = _gradients(ctx, tensors, indices, upstream)
+            values = map_legacy(lambda grad: _gradients(ctx, tensors, indices, grad), upstream)
+        grads = dict(zip(indices, values, strict=True))
         return None, None, None, None, *(grads.get(index) for index in range(len(tensors)))
 
 
-def _gradients(ctx: Any, tensors: Sequence[Any], indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
-    """Return the gradients of the tensors at ``indices``, with the weights of one block in memory."""
+def _gradients(ctx: Any, tensors: Sequence[Any], indices: list[int], upstream: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of the tensors at ``indices``, with the weights of one block in memory if possible."""
+    if torch.is_grad_enabled() or needs_formula():
+        return _differentiable_gradients(ctx, tensors, indices, upstream)
     grads = {index: torch.zeros_like(tensors[index]) for index in indices}
     with torch.enable_grad():
         for start, stop in query_blocks(*tensors[:2]):
@@ -139,12 +139,12 @@ def _gradients(ctx: Any, tensors: Sequence[Any], indices: list[int], upstream: T
             block_grads = torch.autograd.grad(out, inputs, upstream[..., start:stop, :], materialize_grads=True)
             for index, grad in zip(indices, block_grads, strict=True):
                 _block_part(grads[index], index, start, stop).add_(grad)
-    return grads
+    return tuple(grads.values())
 
 
 def _differentiable_gradients(
     ctx: Any, tensors: Sequence[Any], indices: list[int], upstream: Tensor
-) -> dict[int, Tensor]:
+) -> tuple[Tensor, ...]:
     """Return the same gradients as differentiable functions; autograd keeps all blocks in memory."""
     warn_quadratic_memory(type(ctx.call.attention).__name__)
 
@@ -159,7 +159,7 @@ def _differentiable_gradients(
         return torch.cat(blocks, dim=-2)
 
     _, pullback = torch.func.vjp(formula, *(tensors[index] for index in indices))
-    return dict(zip(indices, pullback(upstream), strict=True))
+    return pullback(upstream)
 
 
 def _block_part(tensor: Any, index: int, start: int, stop: int) -> Any:

@@ -1,161 +1,67 @@
-"""``fna_lightning::radial_attention``: attention by distance as one PyTorch operator for all fused kernels.
+"""``radial_attention``: attention by distance for all fused kernels, with its derivatives.
 
-It is registered with ``torch.library``, so that ``torch.compile`` and ``torch.export`` treat it as one opaque node with
-a shape rule and a derivative. The setting ``kernel`` names the implementation: ``cpu`` (C) or ``triton``. Tensors are
-(batch, head, token, width). Keys and values may have fewer heads than the queries (grouped heads): with H query heads
-and G key heads, query head h uses key head h // (H // G).
-
-In eager mode ``radial_attention`` bypasses the dispatcher: an operator with a derivative written in Python has an
-overhead of 0.4 ms per forward and backward call, the same ``autograd.Function`` 0.2 ms, and a call with small shapes
-takes little more than that.
+In plain eager mode it bypasses the dispatcher: an operator with a derivative written in Python has an overhead of
+0.4 ms per forward and backward call, the same ``autograd.Function`` 0.2 ms, and a call with small shapes takes little
+more than that. Under a tracer, a mode or with subclasses of Tensor the call goes through the operator
+``fna_lightning::radial_attention``, and in forward mode through the formula. Where a gradient is differentiated again,
+the formula replaces the fused backward pass (``radial_formula.py``).
 """
 
 import inspect
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fna_lightning.attention.kernels.radial_checks import (
-    check_results,
-    check_seed,
-    check_settings,
-    check_tensors,
-    check_width,
+from fna_lightning.attention.kernels.radial_formula import formula, gradient_formula, second_derivative
+from fna_lightning.attention.kernels.radial_op import LIBRARY, SETTING_COUNT, backward, forward
+from fna_lightning.attention.kernels.radial_vmap import map_backward, map_forward
+from fna_lightning.attention.transforms import (
+    PLAIN_TENSORS,
+    is_plain,
+    map_legacy,
+    under_forward_ad,
+    under_functorch,
+    warn_quadratic_memory,
 )
 
-NO_SECOND_DERIVATIVE = (
-    "attention by distance has no second derivative, with this kernel or any other; call backward or autograd.grad "
-    "without create_graph=True"
-)
-# Other subclasses of Tensor may have no memory (fake tensors) and need the dispatcher.
-PLAIN_TENSORS = (Tensor, nn.Parameter)
-LIBRARY = torch.library.Library("fna_lightning", "DEF")
-INPUTS = "Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, Tensor kappa, Tensor exponent, Tensor? seed"
-SETTINGS = "int profile, bool sphere, bool causal, bool exclude_self, int offset, float dropout, str kernel"
-SETTING_COUNT = SETTINGS.count(",") + 1
-LIBRARY.define(f"radial_attention({INPUTS}, {SETTINGS}) -> (Tensor, Tensor)")
-LIBRARY.define(
-    f"radial_attention_backward(Tensor grad, {INPUTS}, Tensor out, Tensor stats, {SETTINGS}, bool learn_kappa, "
-    "bool learn_exponent, bool learn_bias) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
-
-Grads = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-Functions = tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Grads]]
+NAME = "attention by distance"
+# Tensors of the operator, and the position of its results among the tensors of its derivative.
+INPUTS = 8
 
 
-def _cpu() -> Functions:
-    from fna_lightning.attention.kernels.cpu import op
-
-    return op.forward, op.backward
-
-
-def _triton() -> Functions:
-    from fna_lightning.attention.kernels.triton import op
-
-    return op.forward, op.backward
+def radial_attention(*inputs: Any) -> Tensor:
+    """Return the output of the operator, called with its arguments."""
+    if torch.compiler.is_compiling() or not (is_plain() and _are_plain(inputs[:INPUTS])):
+        return _transformed_attention(*inputs)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs[:7]):
+        return RadialAttention.apply(*inputs)[0]
+    return forward(*inputs)[0]
 
 
-# They are imported at the first call: Triton may be missing.
-IMPLEMENTATIONS: dict[str, Callable[[], Functions]] = {"cpu": _cpu, "triton": _triton}
+def _are_plain(tensors: tuple[Any, ...]) -> bool:
+    return all(x is None or type(x) in PLAIN_TENSORS for x in tensors)
 
 
-@cache
-def _functions(kernel: str) -> Functions:
-    """Return the forward and the backward pass of an implementation."""
-    if kernel not in IMPLEMENTATIONS:
-        raise ValueError(f"unknown kernel {kernel!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
-    return IMPLEMENTATIONS[kernel]()
-
-
-def empty_out(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return uninitialized memory for the output and the statistics of the rows."""
-    b, h, n, _ = q.shape
-    return _empty_like(q, v.size(-1)), q.new_empty((b, h, n, 2), dtype=torch.float32)
-
-
-def empty_grads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kappa: Tensor, learn_bias: bool) -> Grads:
-    """Return memory for the gradients: zeros for bias, kappa and exponent, uninitialized for the others."""
-    dq, dk, dv = _empty_like(q), _empty_like(k), _empty_like(v)
-    dbias = bias.new_zeros(bias.shape) if bias is not None and learn_bias else q.new_empty(0)
-    return dq, dk, dv, dbias, torch.zeros_like(kappa), torch.zeros_like(kappa)
-
-
-def _empty_like(x: Tensor, width: int | None = None) -> Tensor:
-    """Return an empty tensor, of another width or not, token-major if ``x`` is, so that merging the heads is a view."""
-    b, h, n, d = x.shape
-    width = d if width is None else width
-    _, head, token, _ = x.stride()
-    if head < token:
-        return x.new_empty((b, n, h, width)).transpose(1, 2)
-    return x.new_empty((b, h, n, width))
-
-
-def _is_empty(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    if q.numel() and k.size(-2) and v.numel():
-        return False
-    check_width(q)
-    return True
-
-
-def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    kappa: Tensor,
-    exponent: Tensor,
-    seed: Tensor | None,
-    *settings: Any,
-) -> tuple[Tensor, Tensor]:
-    check_tensors(q, k, v, mask, bias, kappa, exponent)
-    check_settings(*settings)
-    check_seed(q, seed, settings[5])
-    forward, _ = _functions(settings[-1])
-    if _is_empty(q, k, v):
-        out, stats = empty_out(q, v)
-        return out.zero_(), stats.zero_()
-    return forward(q, k, v, mask, bias, kappa, exponent, seed, *settings[:-1])
-
-
-def _backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    kappa: Tensor,
-    exponent: Tensor,
-    seed: Tensor | None,
-    out: Tensor,
-    stats: Tensor,
-    *settings: Any,
-) -> Grads:
-    check_tensors(q, k, v, mask, bias, kappa, exponent)
-    check_results(grad, q, v, out, stats)
-    check_settings(*settings[:SETTING_COUNT])
-    check_seed(q, seed, settings[5])
-    *options, kernel, learn_kappa, learn_exponent, learn_bias = settings
-    _, backward = _functions(kernel)
-    if _is_empty(q, k, v):
-        grads = empty_grads(q, k, v, bias, kappa, learn_bias)
-        for empty in grads:
-            empty.zero_()
-        return grads
-    learned = (learn_kappa, learn_exponent, learn_bias and bias is not None)
-    return backward(grad, q, k, v, mask, bias, kappa, exponent, seed, out, stats, *options, *learned)
+def _transformed_attention(*inputs: Any) -> Tensor:
+    if torch.compiler.is_compiling():
+        return torch.ops.fna_lightning.radial_attention(*inputs)[0]
+    if under_forward_ad():
+        warn_quadratic_memory(NAME)
+        return formula(*inputs)
+    if under_functorch():
+        return RadialAttention.apply(*inputs)[0]
+    return torch.ops.fna_lightning.radial_attention(*inputs)[0]
 
 
 class RadialAttention(torch.autograd.Function):
-    """The operator in eager mode, with its derivative."""
+    """The operator with its derivative, in eager mode and under the transforms of ``torch.func``."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-        return _forward(*inputs)
+        if is_plain() and _are_plain(inputs[:INPUTS]):
+            return forward(*inputs)
+        return torch.ops.fna_lightning.radial_attention(*inputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -163,32 +69,70 @@ class RadialAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        # Gradients are enabled here only if the caller wants to differentiate them (create_graph=True).
-        if torch.is_grad_enabled():
-            raise NotImplementedError(NO_SECOND_DERIVATIVE)
-        return _derivative(_backward, ctx, grad)
+        return _derivative(_gradient, ctx, grad)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        return map_forward(RadialAttention.apply, info.batch_size, in_dims, inputs)
+
+
+class RadialGradient(torch.autograd.Function):
+    """The derivative of the operator, with a derivative of its own by the formula."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        if is_plain() and _are_plain(inputs[: INPUTS + 3]):
+            return backward(*inputs)
+        return torch.ops.fna_lightning.radial_attention_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _save_gradient(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _second_derivative(ctx, *upstream)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        return map_backward(RadialGradient.apply, info.batch_size, in_dims, inputs)
 
 
 # PyTorch asks for the signature of `forward` at every call, and computing it takes as long as a small kernel.
-RadialAttention.forward.__signature__ = inspect.signature(RadialAttention.forward)  # type: ignore[attr-defined]
+for _function in (RadialAttention, RadialGradient):
+    _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[attr-defined]
+
+
+def _gradient(*inputs: Any) -> tuple[Tensor, ...]:
+    """Return the results of ``radial_attention_backward``, differentiable where the caller wants that."""
+    if under_forward_ad():
+        warn_quadratic_memory(NAME)
+        return _gradient_by_formula(*inputs)
+    # Gradients are enabled here only if the caller wants to differentiate them (create_graph=True).
+    if torch.is_grad_enabled() or under_functorch():
+        return RadialGradient.apply(*inputs)
+    return RadialGradient.forward(*inputs)
+
+
+def _gradient_by_formula(grad: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    settings = inputs[INPUTS + 2 :][:SETTING_COUNT]
+    dq, dk, dv, *dbias, dkappa, dexponent = gradient_formula(grad, *inputs[:INPUTS], *settings)
+    return dq, dk, dv, dbias[0] if dbias else grad.new_empty(0), dkappa, dexponent
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, mask, bias, kappa, exponent, seed, *ctx.settings = inputs
-    ctx.learned = (kappa.requires_grad, exponent.requires_grad, bias is not None and bias.requires_grad)
-    ctx.save_for_backward(q, k, v, mask, bias, kappa, exponent, seed, *output)
+    *tensors, ctx.settings = *inputs[:INPUTS], inputs[INPUTS:]
+    ctx.save_for_backward(*tensors, *output)
     ctx.set_materialize_grads(False)
 
 
-def _derivative(
-    backward: Callable[..., tuple[Tensor, ...]], ctx: Any, grad: Tensor | None
-) -> tuple[Tensor | None, ...]:
+def _derivative(gradient: Any, ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
-        return (None,) * (8 + SETTING_COUNT)
-    q, k, v, mask, bias, kappa, exponent, seed, out, stats = ctx.saved_tensors
-    grads = backward(grad, q, k, v, mask, bias, kappa, exponent, seed, out, stats, *ctx.settings, *ctx.learned)
-    dq, dk, dv, dbias, dkappa, dexponent = grads
-    learn_kappa, learn_exponent, learn_bias = ctx.learned
+        return (None,) * (INPUTS + SETTING_COUNT)
+    _, _, _, _, learn_bias, learn_kappa, learn_exponent, *_ = ctx.needs_input_grad
+    learned = (learn_kappa, learn_exponent, learn_bias)
+    rest = (*ctx.saved_tensors, *ctx.settings, *learned)
+    dq, dk, dv, dbias, dkappa, dexponent = map_legacy(lambda grad: gradient(grad, *rest), grad)
     return (
         dq,
         dk,
@@ -202,64 +146,40 @@ def _derivative(
     )
 
 
+def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    # The formula needs neither output nor statistics of the rows, which are functions of the other tensors.
+    ctx.save_for_backward(*inputs[: 1 + INPUTS])
+    ctx.settings = inputs[INPUTS + 3 :][:SETTING_COUNT]
+    ctx.set_materialize_grads(False)
+
+
+def _second_derivative(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+    warn_quadratic_memory(NAME)
+    dgrad, dq, dk, dv, dbias, dkappa, dexponent = second_derivative(upstream, *ctx.saved_tensors, *ctx.settings)
+    # No gradient of mask, seed, output, statistics, settings, and of what is learned.
+    return dgrad, dq, dk, dv, None, dbias, dkappa, dexponent, *(None,) * (3 + SETTING_COUNT + 3)
+
+
 def _op_derivative(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    return _derivative(torch.ops.fna_lightning.radial_attention_backward, ctx, grad)
+    return _derivative(_op_gradient, ctx, grad)
 
 
-def radial_attention(*inputs: Any) -> Tensor:
-    """Return the output of the operator, called with its arguments."""
-    if torch.compiler.is_compiling() or not all(type(x) in PLAIN_TENSORS for x in inputs[:3]):
-        return torch.ops.fna_lightning.radial_attention(*inputs)[0]
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs[:7]):
-        return RadialAttention.apply(*inputs)[0]
-    return _forward(*inputs)[0]
+def _op_gradient(*inputs: Any) -> tuple[Tensor, ...]:
+    if not torch.compiler.is_compiling() and under_forward_ad():
+        return _gradient_by_formula(*inputs)
+    return torch.ops.fna_lightning.radial_attention_backward(*inputs)
 
 
-def _fake_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    kappa: Tensor,
-    exponent: Tensor,
-    seed: Tensor | None,
-    *settings: Any,
-) -> tuple[Tensor, Tensor]:
-    check_tensors(q, k, v, mask, bias, kappa, exponent)
-    check_seed(q, seed, settings[5])
-    return empty_out(q, v)
+def _map_op(info: Any, in_dims: Any, *inputs: Any) -> Any:
+    return map_forward(torch.ops.fna_lightning.radial_attention, info.batch_size, in_dims, inputs)
 
 
-def _fake_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    kappa: Tensor,
-    exponent: Tensor,
-    seed: Tensor | None,
-    out: Tensor,
-    stats: Tensor,
-    *settings: Any,
-) -> Grads:
-    check_tensors(q, k, v, mask, bias, kappa, exponent)
-    check_results(grad, q, v, out, stats)
-    check_seed(q, seed, settings[5])
-    return empty_grads(q, k, v, bias, kappa, settings[-1])
+def _map_op_backward(info: Any, in_dims: Any, *inputs: Any) -> Any:
+    return map_backward(torch.ops.fna_lightning.radial_attention_backward, info.batch_size, in_dims, inputs)
 
 
-def _no_second_derivative(ctx: Any, *_: Tensor) -> None:
-    raise NotImplementedError(NO_SECOND_DERIVATIVE)
-
-
-# ROCm devices have the dispatch key CUDA, too.
-for _key in ("CPU", "CUDA"):
-    LIBRARY.impl("radial_attention", _forward, _key)
-    LIBRARY.impl("radial_attention_backward", _backward, _key)
-torch.library.register_fake("fna_lightning::radial_attention", _fake_forward, lib=LIBRARY)
-torch.library.register_fake("fna_lightning::radial_attention_backward", _fake_backward, lib=LIBRARY)
-torch.library.register_autograd("fna_lightning::radial_attention", _op_derivative, setup_context=_save, lib=LIBRARY)
-torch.library.register_autograd("fna_lightning::radial_attention_backward", _no_second_derivative, lib=LIBRARY)
+_FORWARD, _BACKWARD = "fna_lightning::radial_attention", "fna_lightning::radial_attention_backward"
+torch.library.register_autograd(_FORWARD, _op_derivative, setup_context=_save, lib=LIBRARY)
+torch.library.register_autograd(_BACKWARD, _second_derivative, setup_context=_save_gradient, lib=LIBRARY)
+torch.library.register_vmap(_FORWARD, _map_op, lib=LIBRARY)
+torch.library.register_vmap(_BACKWARD, _map_op_backward, lib=LIBRARY)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from fna_lightning.attention.distance import unit
 from fna_lightning.attention.kernels.base import Call, four_axes
-from fna_lightning.attention.kernels.radial import PLAIN_TENSORS, radial_attention
+from fna_lightning.attention.kernels.radial import radial_attention
 from fna_lightning.attention.kernels.radial_checks import DTYPES, PROFILES
+from fna_lightning.attention.transforms import PLAIN_TENSORS, is_plain
 
 # With a smaller kappa, squared distances in units of kappa overflow float32 (first value), and the rounding error of an
 # angle changes the Gaussian (second value).
@@ -112,16 +113,15 @@ def _per_head(value: float | Tensor, q: Tensor) -> Tensor:
                 f"for_heads({heads})"
             )
         return value.to(torch.float32).expand(heads).contiguous()
-    if torch.compiler.is_compiling() or type(q) not in PLAIN_TENSORS:
-        # Tensors of a trace belong to it.
+    if torch.compiler.is_compiling() or type(q) not in PLAIN_TENSORS or not is_plain():
+        # Tensors of a trace or a transform belong to it.
         return torch.full((heads,), value, dtype=torch.float32, device=device)
     constant = _constants.get((value, heads, device))
     if constant is None:
         # A tensor of inference mode could not be saved for the backward pass of a later call.
         with torch.inference_mode(False):
             constant = torch.full((heads,), value, dtype=torch.float32, device=device)
-        if type(constant) is Tensor:
-            if len(_constants) >= MAX_CONSTANTS:
-                _constants.clear()
-            _constants[value, heads, device] = constant
+        if len(_constants) >= MAX_CONSTANTS:
+            _constants.clear()
+        _constants[value, heads, device] = constant
     return constant

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.kernels.cpu import library as c
+from fna_lightning.attention.transforms import is_plain
 
 # Number of elements above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 65_536
@@ -27,23 +28,36 @@ class HashedDropout(torch.autograd.Function):
     """Dropout by hashing; its derivative is the same function with the same seed."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float, seed: int) -> Tensor:
-        ctx.p, ctx.seed = p, seed
+    def forward(x: Tensor, p: float, seed: int) -> Tensor:
         return _drop(x, p, seed)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, int], output: Tensor) -> None:
+        _, ctx.p, ctx.seed = inputs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         # Calling apply makes the derivative differentiable, too.
         return HashedDropout.apply(grad, ctx.p, ctx.seed), None, None
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None, None], x: Tensor, p: float, seed: int) -> tuple[Tensor, int]:
+        # Only gradients are mapped (``usable``), and every one of them gets the pattern of the forward pass.
+        return torch.stack([HashedDropout.apply(sample, p, seed) for sample in x.unbind(in_dims[0])]), 0
+
+    @staticmethod
+    def jvp(ctx: Any, x: Tensor, p: None, seed: None) -> Tensor:
+        return HashedDropout.apply(x, ctx.p, ctx.seed)
+
 
 def usable(x: Tensor) -> bool:
-    """Return whether the C code can process this tensor: a plain float32 CPU tensor outside of torch.compile."""
+    """Return whether the C code can process this tensor: a plain float32 CPU tensor outside of tracers and transforms."""
     return (
         type(x) is Tensor
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and not torch.compiler.is_compiling()
+        and is_plain()
         and c.unavailable() is None
     )
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.kernels.cpu import library as c
-from fna_lightning.attention.kernels.radial import Grads, empty_grads, empty_out
+from fna_lightning.attention.kernels.radial_op import Grads, empty_grads, empty_out
 
 # Limits of the C code: tokens, and numbers in the keys and values of a head. Below them every size it computes fits in
 # 64 bits. (A key expanded to a billion tokens takes no memory, but its packed copy would.)

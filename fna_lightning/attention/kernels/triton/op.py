@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fna_lightning.attention.kernels.radial import Grads, empty_grads, empty_out
+from fna_lightning.attention.kernels.radial_op import Grads, empty_grads, empty_out
 from fna_lightning.attention.kernels.triton.backward import (
     bias_gradient,
     key_gradients,
