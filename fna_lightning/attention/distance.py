@@ -17,7 +17,7 @@ from fna_lightning.attention.pairwise import (
     squared_distances,
     subtracted_squares,
 )
-from fna_lightning.attention.transforms import is_exporting
+from fna_lightning.attention.transforms import differentiates, is_exporting, under_functionalize
 
 # Coefficients of the squared angle as a power series of the squared chord s: s + s^2 / 12 + s^3 / 90 + ...
 # Below SMALL_CHORD its error is less than the resolution of float64.
@@ -59,8 +59,10 @@ def _pairs(
     if is_exporting():
         return exported(q, k)
     if torch.compiler.is_compiling():
-        # torch.compile does not trace functions with their own forward-mode derivative.
-        return compiled(q, k)
+        # torch.compile does not trace functions with their own forward-mode derivative, and cdist has none.
+        return exported(q, k) if differentiates() else compiled(q, k)
+    if under_functionalize():
+        return exported(q, k)
     if q.shape[:-2] != k.shape[:-2]:
         batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
         q, k = q.expand(*batch, *q.shape[-2:]), k.expand(*batch, *k.shape[-2:])

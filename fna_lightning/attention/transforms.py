@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch._C import (
     _functorch,
     _get_tracing_state,
+    _is_fwd_grad_enabled,
     _len_torch_dispatch_stack,
     _len_torch_function_stack,
     _vmapmode_decrement_nesting,
     _vmapmode_increment_nesting,
 )
+from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 
 log = logging.getLogger("fna_lightning")
@@ -43,10 +45,31 @@ def under_functorch() -> bool:
     return _functorch.peek_interpreter_stack() is not None
 
 
+def under_functionalize() -> bool:
+    """Return whether ``torch.func.functionalize`` is active, which supports no ``autograd.Function``."""
+    return under_functorch() and TransformType.Functionalize in _transforms()
+
+
 def under_forward_ad() -> bool:
     """Return whether forward-mode differentiation is active, by ``torch.func.jvp`` or by a dual level."""
     # torch.func.jvp enters a dual level, too.
-    return forward_ad._current_level >= 0
+    return forward_ad._current_level >= 0 and _is_fwd_grad_enabled()
+
+
+def differentiates() -> bool:
+    """Return whether ``torch.func`` or forward mode is differentiating, also while torch.compile traces it."""
+    return under_forward_ad() or (
+        under_functorch() and not {TransformType.Grad, TransformType.Jvp}.isdisjoint(_transforms())
+    )
+
+
+# torch.compile enters the transforms while it traces them and must treat the result as a constant. (The public
+# torch.compiler.assume_constant_result sets this attribute and imports the whole compiler.)
+differentiates._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _transforms() -> set[TransformType]:
+    return {interpreter.key() for interpreter in _functorch.get_interpreter_stack() or ()}
 
 
 def under_jit_trace() -> bool:

@@ -89,13 +89,22 @@ def _blocks(function: Any, call: Call, v: Tensor | None, density: Tensor | None)
 
 
 class _Blocks(torch.autograd.Function):
-    """Applies a function to the queries block by block; the backward pass computes each block again."""
+    """Applies a function to the queries block by block; the backward pass computes each block again.
+
+    Transforms of ``torch.func`` do not reach it (``needs_formula``), so it has no ``setup_context``, which torch.compile
+    does not trace.
+    """
 
     @staticmethod
-    def forward(function: Any, call: Call, names: list[str], rng_state: Any, *tensors: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, function: Any, call: Call, names: list[str], rng_state: Any, *tensors: Tensor | None
+    ) -> Tensor:
         q, k, v, density = tensors[:4]
         assert q is not None
         assert k is not None
+        ctx.function, ctx.call, ctx.names, ctx.rng_state = function, call, names, rng_state
+        ctx.autocast_type = autocast_type(q.device)
+        ctx.save_for_backward(*tensors)
         batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v) if x is not None))
         # One output tensor for all blocks: separate ones would fragment the heap between the weights of the blocks.
         if v is None:
@@ -106,12 +115,6 @@ class _Blocks(torch.autograd.Function):
             mask = call.mask.rows(start, stop)
             out[..., start:stop, :] = function(call.attention, call, mask, q[..., start:stop, :], k, v, density)
         return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.function, ctx.call, ctx.names, ctx.rng_state, *tensors = inputs
-        ctx.autocast_type = autocast_type(tensors[0].device)
-        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

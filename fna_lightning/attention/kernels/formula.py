@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fna_lightning.attention.transforms import (
+    differentiates,
     is_exporting,
     under_forward_ad,
     under_functorch,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def needs_formula() -> bool:
     """Return whether a transform is active that only the formula supports."""
     if torch.compiler.is_compiling():
-        return False
+        return differentiates()
     return under_functorch() or under_forward_ad()
 
 

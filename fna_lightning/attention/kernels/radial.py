@@ -18,9 +18,11 @@ from fna_lightning.attention.kernels.radial_op import LIBRARY, SETTING_COUNT, ba
 from fna_lightning.attention.kernels.radial_vmap import map_backward, map_forward
 from fna_lightning.attention.transforms import (
     PLAIN_TENSORS,
+    differentiates,
     is_plain,
     map_legacy,
     under_forward_ad,
+    under_functionalize,
     under_functorch,
     warn_quadratic_memory,
 )
@@ -45,11 +47,12 @@ def _are_plain(tensors: tuple[Any, ...]) -> bool:
 
 def _transformed_attention(*inputs: Any) -> Tensor:
     if torch.compiler.is_compiling():
-        return torch.ops.fna_lightning.radial_attention(*inputs)[0]
+        # The operator has a rule for vmap, but torch.compile cannot trace its derivative under torch.func.
+        return formula(*inputs) if differentiates() else torch.ops.fna_lightning.radial_attention(*inputs)[0]
     if under_forward_ad():
         warn_quadratic_memory(NAME)
         return formula(*inputs)
-    if under_functorch():
+    if under_functorch() and not under_functionalize():
         return RadialAttention.apply(*inputs)[0]
     return torch.ops.fna_lightning.radial_attention(*inputs)[0]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from fna_lightning.attention.distance import euclidean, squared_angle, squared_euclidean, unit
 from fna_lightning.attention.inputs import repeat_heads
@@ -101,10 +102,12 @@ def _dropout_factors(
     ones = torch.ones(h, **options)
     eye = torch.eye(m, **options).expand(b, h, m, m)
     settings = (GAUSSIAN, False, False, False, 0, dropout, kernel)
-    columns = [
-        torch.ops.fna_lightning.radial_attention(q, k, part.contiguous(), None, None, ones, ones, seed, *settings)[0]
-        for part in eye.split(FACTOR_WIDTH, dim=-1)
-    ]
+    # The factors are constants, and the operator refuses forward mode.
+    with forward_ad._set_fwd_grad_enabled(False):
+        columns = [
+            torch.ops.fna_lightning.radial_attention(q, k, part.contiguous(), None, None, ones, ones, seed, *settings)[0]
+            for part in eye.split(FACTOR_WIDTH, dim=-1)
+        ]
     return torch.cat(columns, dim=-1) * m
 
 

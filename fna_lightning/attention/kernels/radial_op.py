@@ -21,6 +21,7 @@ from fna_lightning.attention.kernels.radial_checks import (
     check_tensors,
     check_width,
 )
+from fna_lightning.attention.transforms import under_forward_ad
 
 LIBRARY = torch.library.Library("fna_lightning", "DEF")
 INPUTS = "Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, Tensor kappa, Tensor exponent, Tensor? seed"
@@ -178,10 +179,29 @@ def _fake_backward(
     return empty_grads(q, k, v, bias, kappa, settings[-1])
 
 
+def _checked_forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    _refuse_forward_ad()
+    return forward(*inputs)
+
+
+def _checked_backward(*inputs: Any) -> Grads:
+    _refuse_forward_ad()
+    return backward(*inputs)
+
+
+def _refuse_forward_ad() -> None:
+    # PyTorch drops the tangents of an operator with a derivative written in Python, without an error.
+    if under_forward_ad():
+        raise NotImplementedError(
+            "the operator fna_lightning::radial_attention has no forward-mode derivative, which a graph that contains "
+            "it would need; differentiate the function that was traced instead"
+        )
+
+
 # ROCm devices have the dispatch key CUDA, too.
 for _key in ("CPU", "CUDA"):
-    LIBRARY.impl("radial_attention", forward, _key)
-    LIBRARY.impl("radial_attention_backward", backward, _key)
+    LIBRARY.impl("radial_attention", _checked_forward, _key)
+    LIBRARY.impl("radial_attention_backward", _checked_backward, _key)
 torch.library.register_fake("fna_lightning::radial_attention", _fake_forward, lib=LIBRARY)
 torch.library.register_fake("fna_lightning::radial_attention_backward", _fake_backward, lib=LIBRARY)
 
