@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fna_lightning.attention.transforms import PLAIN_TENSORS, is_plain
+from fna_lightning.attention.transforms import PLAIN_TENSORS, is_plain, map_legacy
 
 COORDINATES = 8
 
@@ -94,11 +94,15 @@ class _Distances(_PairFunction):
         ctx.save_for_forward(*inputs, output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, r = ctx.saved_tensors
-        if not torch.is_grad_enabled() and _reads_memory(q, grad):
-            return _distance_gradients(grad, q, k, r, *ctx.needs_input_grad)
-        return _weighted_gradients(grad * inverse_or_zero(r), q, k, *ctx.needs_input_grad)
+
+        def gradients(grad: Tensor) -> tuple[Tensor, ...]:
+            if not torch.is_grad_enabled() and _reads_memory(q, grad):
+                return _distance_gradients(grad, q, k, r, *ctx.needs_input_grad)
+            return _weighted_gradients(grad * inverse_or_zero(r), q, k, *ctx.needs_input_grad)
+
+        return _for_inputs(map_legacy(gradients, grad), *ctx.needs_input_grad)
 
     @staticmethod
     def jvp(ctx: Any, q_tangent: Tensor | None, k_tangent: Tensor | None) -> Tensor:
@@ -117,12 +121,16 @@ class _SquaredDistances(_PairFunction):
         ctx.save_for_forward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, s = ctx.saved_tensors
-        if not torch.is_grad_enabled() and _reads_memory(q, grad):
-            r = s.sqrt()
-            return _distance_gradients(2.0 * r * grad, q, k, r, *ctx.needs_input_grad)
-        return _weighted_gradients(2.0 * grad, q, k, *ctx.needs_input_grad)
+
+        def gradients(grad: Tensor) -> tuple[Tensor, ...]:
+            if not torch.is_grad_enabled() and _reads_memory(q, grad):
+                r = s.sqrt()
+                return _distance_gradients(2.0 * r * grad, q, k, r, *ctx.needs_input_grad)
+            return _weighted_gradients(2.0 * grad, q, k, *ctx.needs_input_grad)
+
+        return _for_inputs(map_legacy(gradients, grad), *ctx.needs_input_grad)
 
     @staticmethod
     def jvp(ctx: Any, q_tangent: Tensor | None, k_tangent: Tensor | None) -> Tensor:
@@ -130,25 +138,31 @@ class _SquaredDistances(_PairFunction):
         return 2.0 * _half_tangent(q, k, q_tangent, k_tangent)
 
 
-def _distance_gradients(
-    grad: Tensor, q: Tensor, k: Tensor, r: Tensor, for_q: bool, for_k: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of q and k for a gradient of the distances, by PyTorch's function."""
+def _distance_gradients(grad: Tensor, q: Tensor, k: Tensor, r: Tensor, for_q: bool, for_k: bool) -> tuple[Tensor, ...]:
+    """Return the needed gradients of q and k for a gradient of the distances, by PyTorch's function."""
     backward = torch.ops.aten._cdist_backward
-    return (
-        backward(grad.contiguous(), q, k, 2.0, r) if for_q else None,
-        backward(grad.mT.contiguous(), k, q, 2.0, r.mT.contiguous()) if for_k else None,
-    )
+    grads = []
+    if for_q:
+        grads.append(backward(grad.contiguous(), q, k, 2.0, r))
+    if for_k:
+        grads.append(backward(grad.mT.contiguous(), k, q, 2.0, r.mT.contiguous()))
+    return tuple(grads)
 
 
-def _weighted_gradients(
-    weights: Tensor, q: Tensor, k: Tensor, for_q: bool, for_k: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of q and k as sums of weighted differences, which can be differentiated."""
-    return (
-        weighted_differences(weights, q, k) if for_q else None,
-        weighted_differences(weights.mT, k, q) if for_k else None,
-    )
+def _weighted_gradients(weights: Tensor, q: Tensor, k: Tensor, for_q: bool, for_k: bool) -> tuple[Tensor, ...]:
+    """Return the same gradients as sums of weighted differences, which can be differentiated."""
+    grads = []
+    if for_q:
+        grads.append(weighted_differences(weights, q, k))
+    if for_k:
+        grads.append(weighted_differences(weights.mT, k, q))
+    return tuple(grads)
+
+
+def _for_inputs(grads: tuple[Tensor, ...], *needed: bool) -> tuple[Tensor | None, ...]:
+    """Return the gradients of all inputs: None for those that are not needed."""
+    remaining = iter(grads)
+    return tuple(next(remaining) if need else None for need in needed)
 
 
 def _half_tangent(q: Tensor, k: Tensor, q_tangent: Tensor | None, k_tangent: Tensor | None) -> Tensor:

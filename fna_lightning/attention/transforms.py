@@ -27,6 +27,7 @@ log = logging.getLogger("fna_lightning")
 
 # Other subclasses of Tensor may have no memory (fake tensors) and need the dispatcher.
 PLAIN_TENSORS = (Tensor, nn.Parameter)
+PLAIN_OR_NONE = frozenset({*PLAIN_TENSORS, type(None)})
 
 
 def is_plain() -> bool:
@@ -83,12 +84,15 @@ def is_exporting() -> bool:
     return torch.compiler.is_exporting() or (not torch.compiler.is_compiling() and under_jit_trace())
 
 
+is_legacy_batched: Callable[[Tensor], bool] = _functorch.is_legacy_batchedtensor
+
+
 def map_legacy(function: Callable[[Tensor], tuple[Tensor, ...]], grad: Tensor) -> tuple[Tensor, ...]:
     """Return ``function(grad)`` where ``grad`` may come from ``torch.autograd.grad(..., is_grads_batched=True)``.
 
     That function has a vmap of its own, without the rules of ``torch.func.vmap``, to which the call is passed on.
     """
-    if not _functorch.is_legacy_batchedtensor(grad):
+    if not is_legacy_batched(grad):
         return function(grad)
     level = _vmapmode_increment_nesting() - 1
     _vmapmode_decrement_nesting()

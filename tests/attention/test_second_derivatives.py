@@ -29,9 +29,7 @@ SMOOTH = ("Gaussian", "Gaussian on the sphere", "Student")
 
 def tokens(*lengths: int, d: int = 2, seed: int = 0) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(1, 1, n, d, generator=generator, dtype=torch.float64).requires_grad_() for n in lengths
-    ]
+    return [torch.randn(1, 1, n, d, generator=generator, dtype=torch.float64).requires_grad_() for n in lengths]
 
 
 def masked(attention: Attention, mask: str, n: int, m: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:

@@ -91,8 +91,8 @@ def _blocks(function: Any, call: Call, v: Tensor | None, density: Tensor | None)
 class _Blocks(torch.autograd.Function):
     """Applies a function to the queries block by block; the backward pass computes each block again.
 
-    Transforms of ``torch.func`` do not reach it (``needs_formula``), so it has no ``setup_context``, which torch.compile
-    does not trace.
+    Transforms of ``torch.func`` do not reach it (``needs_formula``), so it has no ``setup_context``, which
+    torch.compile does not trace.
     """
 
     @staticmethod

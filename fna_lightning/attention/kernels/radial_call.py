@@ -113,15 +113,17 @@ def _per_head(value: float | Tensor, q: Tensor) -> Tensor:
                 f"for_heads({heads})"
             )
         return value.to(torch.float32).expand(heads).contiguous()
-    if torch.compiler.is_compiling() or type(q) not in PLAIN_TENSORS or not is_plain():
-        # Tensors of a trace or a transform belong to it.
+    if torch.compiler.is_compiling() or type(q) not in PLAIN_TENSORS:
+        # Tensors of a trace belong to it.
         return torch.full((heads,), value, dtype=torch.float32, device=device)
     constant = _constants.get((value, heads, device))
     if constant is None:
         # A tensor of inference mode could not be saved for the backward pass of a later call.
         with torch.inference_mode(False):
             constant = torch.full((heads,), value, dtype=torch.float32, device=device)
-        if len(_constants) >= MAX_CONSTANTS:
-            _constants.clear()
-        _constants[value, heads, device] = constant
+        # A tensor created under a transform or a mode belongs to it, too.
+        if is_plain():
+            if len(_constants) >= MAX_CONSTANTS:
+                _constants.clear()
+            _constants[value, heads, device] = constant
     return constant

@@ -105,7 +105,9 @@ def _dropout_factors(
     # The factors are constants, and the operator refuses forward mode.
     with forward_ad._set_fwd_grad_enabled(False):
         columns = [
-            torch.ops.fna_lightning.radial_attention(q, k, part.contiguous(), None, None, ones, ones, seed, *settings)[0]
+            torch.ops.fna_lightning.radial_attention(q, k, part.contiguous(), None, None, ones, ones, seed, *settings)[
+                0
+            ]
             for part in eye.split(FACTOR_WIDTH, dim=-1)
         ]
     return torch.cat(columns, dim=-1) * m

@@ -51,7 +51,7 @@ class HashedDropout(torch.autograd.Function):
 
 
 def usable(x: Tensor) -> bool:
-    """Return whether the C code can process this tensor: a plain float32 CPU tensor outside of tracers and transforms."""
+    """Return whether the C code can process this tensor: a float32 CPU tensor, no tracer, no transform."""
     return (
         type(x) is Tensor
         and x.device.type == "cpu"
