@@ -54,6 +54,8 @@ def choose(call: Call) -> Kernel:
     if name != "auto":
         kernel = KERNELS[name]
         reason = kernel.unavailable() or kernel.refusal(call)
+        if reason is None and not kernel.portable and is_exporting() and torch.onnx.is_in_onnx_export():
+            raise RuntimeError(f"kernel {name!r} cannot be exported to ONNX; use kernel='auto'")
         if reason is not None:
             others = [other.name for other in KERNELS.values() if not (other.unavailable() or other.refusal(call))]
             raise RuntimeError(

@@ -15,7 +15,7 @@ from fna_lightning.attention.distance import distance_dtype
 from fna_lightning.attention.inputs import repeat_heads
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.formula import needs_formula, run_formula, with_all_derivatives
-from fna_lightning.attention.transforms import is_exporting
+from fna_lightning.attention.transforms import is_exporting, under_jit_trace
 
 
 class Sdpa(Kernel):
@@ -55,7 +55,9 @@ class Sdpa(Kernel):
         grouped = call.group_size > 1
         if grouped and not _has_grouped_kernel(q, matrix):
             k, v, grouped = repeat_heads(k, call.group_size), repeat_heads(v, call.group_size), False
-        if q.size(-1) != v.size(-1):
+        # TorchScript records the sizes as tensors, with which its ONNX export cannot pad.
+        traced = not torch.compiler.is_compiling() and under_jit_trace()
+        if not traced and q.size(-1) != v.size(-1):
             # The fused kernels need equal widths, otherwise PyTorch builds an (n, m) matrix. With a multiple of 16 they
             # are twice as fast as with 33.
             width = -(-max(q.size(-1), v.size(-1)) // 16) * 16
