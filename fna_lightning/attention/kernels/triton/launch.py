@@ -235,12 +235,14 @@ def _tokens(q: Tensor, k: Tensor, shared: dict[str, Any]) -> tuple[Tensor, Tenso
     centers = not shared["SPHERE"] and not shared["HALF"]
     # A key that is not finite must not move the other keys.
     center = k.mean(dim=2).nan_to_num(0.0, 0.0, 0.0) if centers else None
-    queries, query_norms = _prepare_tokens(q, center, shared, shared["GROUP"])
-    keys, key_norms = _prepare_tokens(k, center, shared, 1)
+    queries, query_norms = _prepare_tokens(q, center, shared, shared["GROUP"], keys=False)
+    keys, key_norms = _prepare_tokens(k, center, shared, 1, keys=True)
     return queries, keys, query_norms, key_norms
 
 
-def _prepare_tokens(x: Tensor, center: Tensor | None, shared: dict[str, Any], group: int) -> tuple[Tensor, Tensor]:
+def _prepare_tokens(
+    x: Tensor, center: Tensor | None, shared: dict[str, Any], group: int, *, keys: bool
+) -> tuple[Tensor, Tensor]:
     b, h, n, d = x.shape
     norms = torch.empty(b, h, n, dtype=torch.float32, device=x.device)
     centered = None if center is None else torch.empty(b, h, n, d, dtype=torch.float32, device=x.device)
@@ -253,6 +255,7 @@ def _prepare_tokens(x: Tensor, center: Tensor | None, shared: dict[str, Any], gr
         h,
         n,
         d,
+        KEYS=keys,
         CENTER=center is not None,
         SPHERE=shared["SPHERE"],
         HALF=shared["HALF"],

@@ -2,7 +2,7 @@
 
 ``prepare_kernel``, one program per block of tokens, for the queries and again for the keys:
     pointers x (B, H, N, D), center (B, G, D) float32 or None, centered (B, H, N, D) float32 or None, norms (B, H, N)
-    float32; strides of x; heads, n, width; constexprs CENTER, SPHERE, HALF, TIE, GROUP, BLOCK_M, BLOCK_D.
+    float32; strides of x; heads, n, width; constexprs KEYS, CENTER, SPHERE, HALF, TIE, GROUP, BLOCK_M, BLOCK_D.
 ``span_kernel``, one program per row of a key mask:
     pointers mask (B, H, 1, M) uint8, spans (B, H, 2) int32; strides of the mask; heads, m; constexpr BLOCK.
 ``delta_kernel``, one program per block of queries:
@@ -12,6 +12,9 @@
 
 import triton
 import triton.language as tl
+
+# The squared norm of an infinite key: its weight is negligible, and it does not overflow in units of a small kappa.
+FAR = tl.constexpr(1e20)
 
 
 @triton.jit(do_not_specialize=["heads", "n"])
@@ -26,6 +29,7 @@ def prepare_kernel(
     heads,
     n,
     width,
+    KEYS: tl.constexpr,
     CENTER: tl.constexpr,
     SPHERE: tl.constexpr,
     HALF: tl.constexpr,
@@ -49,14 +53,24 @@ def prepare_kernel(
         group = head_index // GROUP
         middle = tl.load(center + group * width + columns, mask=columns < width, other=0.0)
         tokens = tl.where(inside, tokens - middle[None, :], 0.0)
+    norm = tl.sum(tokens * tokens, 1)
+    infinite = norm == float("inf")
+    if CENTER:
+        if KEYS:
+            # The dot product of an infinite key would be infinite or NaN.
+            tokens = tl.where(infinite[:, None], 0.0, tokens)
         copy = centered + (head_index * n + start) * width
         tl.store(copy + rows[:, None] * width + columns[None, :], tokens, mask=inside)
-    norm = tl.sum(tokens * tokens, 1)
     if SPHERE:
         # A zero vector stays 0, as in fna_lightning.attention.distance.unit.
         norm = 1.0 / tl.sqrt(tl.where(norm == 0.0, 1.0, norm))
     elif HALF:
         norm = norm * (1.0 - TIE)
+    if not KEYS:
+        # All keys are infinitely far from an infinite query, so its weights are not defined.
+        norm = tl.where(infinite, float("nan"), norm)
+    elif CENTER:
+        norm = tl.where(infinite, FAR, norm)
     tl.store(norms + head_index * n + start + rows, norm, mask=start + rows < n)
 
 
