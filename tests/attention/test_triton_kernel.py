@@ -274,3 +274,39 @@ def test_a_token_that_is_not_a_number_changes_only_rows_that_attend_to_it() -> N
     assert fractional_attention(q, bad_key, v, kernel="triton").isnan().all()
     out = fractional_attention(bad_query, k, v, kernel="triton")
     assert torch.equal(out.isnan().any(-1).nonzero()[:, -1].cpu(), torch.tensor([7]))
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf")], ids=str)
+@pytest.mark.parametrize("attention", [Fractional(1.2), Fractional(2.0), StudentT(1.0)], ids=str)
+def test_an_infinite_key_has_no_weight_and_an_infinite_query_no_output(attention, bad) -> None:
+    tokens = torch.randn(3, 1, 2, 7, 8, generator=torch.Generator().manual_seed(0))
+    results = {}
+    for kernel in ("reference", "triton"):
+        q, k, v = (x.clone().to(DEVICE) for x in tokens)
+        k[:, 1, 4, 2] = bad
+        q[:, 0, 3, 1] = bad
+        attention.kernel = kernel
+        results[kernel] = attention(q, k, v)
+    attention.kernel = "auto"
+    assert results["triton"][0, 0, 3].isnan().all()
+    torch.testing.assert_close(results["triton"], results["reference"], equal_nan=True, rtol=1e-5, atol=1e-5)
+
+
+def test_transforms() -> None:
+    """The first derivatives of torch.func are those of the kernel, the second ones those of the formula."""
+    attention = Fractional(1.2, kernel="triton")
+    q, k, v = torch.randn(3, 2, 2, 5, 4, generator=torch.Generator().manual_seed(0)).to(DEVICE).unbind()
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v).sin().sum()
+
+    def second(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        return torch.func.grad(lambda *x: sum(y.square().sum() for y in grads(*x)), (0, 1, 2))(q, k, v)
+
+    grads = torch.func.grad(loss, (0, 1, 2))
+    for transform in (grads, torch.func.vmap(grads), second, lambda *x: torch.func.jvp(attention, x, x)):
+        attention.kernel = "triton"
+        got = transform(q, k, v)
+        attention.kernel = "reference"
+        for a, b in zip(got, transform(q.double(), k.double(), v.double()), strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)

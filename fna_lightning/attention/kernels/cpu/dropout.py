@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.kernels.cpu import library as c
-from fna_lightning.attention.transforms import is_plain
+from fna_lightning.attention.transforms import is_plain, map_legacy
 
 # Number of elements above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 65_536
@@ -38,7 +38,8 @@ class HashedDropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         # Calling apply makes the derivative differentiable, too.
-        return HashedDropout.apply(grad, ctx.p, ctx.seed), None, None
+        (dropped,) = map_legacy(lambda grad: (HashedDropout.apply(grad, ctx.p, ctx.seed),), grad)
+        return dropped, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int, None, None], x: Tensor, p: float, seed: int) -> tuple[Tensor, int]:
