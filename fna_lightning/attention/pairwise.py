@@ -15,6 +15,7 @@ derivative is 0 there, and the second is 2 times the identity.
 All functions take (..., n, d) queries and (..., m, d) keys with equal leading axes.
 """
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -220,6 +221,11 @@ class _WeightedDifferences(_PairFunction):
         if k_tangent is not None:
             parts.append(-(w @ k_tangent))
         return sum_of(iter(parts))
+
+
+# PyTorch asks for the signature of `forward` at every call, and computing it takes longer than a small function.
+for _function in (_Distances, _SquaredDistances, _DifferenceProducts, _WeightedDifferences):
+    _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[attr-defined]
 
 
 def distances(q: Tensor, k: Tensor) -> Tensor:

@@ -1,7 +1,10 @@
 """The log-sum-exp of the rows, which merges outputs over disjoint sets of keys."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 from fna_lightning.attention import Attention, Fractional
@@ -11,7 +14,7 @@ from fna_lightning.attention.kernels.chunked import log_sum_exp
 from helpers.attention_cases import NAMED_ATTENTIONS, qkv
 
 
-def call_of(attention: Attention, q, k, v, mask=None, **options) -> Call:
+def call_of(attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **options: Any) -> Call:
     return Call(attention, q, k, v, attention.mask_for(q, k, mask, **options), 0.0)
 
 
@@ -47,7 +50,7 @@ def test_derivatives(alpha) -> None:
     q, k, v = (x[:1, :1].detach().requires_grad_() for x in qkv(3, 4, 2))
     bias = torch.zeros(3, 4, dtype=q.dtype, requires_grad=True)
 
-    def lse(q, k, bias):
+    def lse(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
         return log_sum_exp(call_of(Fractional(alpha), q, k, v, bias=bias, is_causal=True))
 
     assert torch.autograd.gradcheck(lse, (q, k, bias))

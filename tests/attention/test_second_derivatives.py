@@ -114,7 +114,7 @@ def test_second_derivative_of_squared_distances_at_a_tie() -> None:
 
     def log_weight(q: Tensor) -> Tensor:
         weights = Fractional(2.0, kappa=0.5, kernel="chunked")(q[None, None, None], k, v)
-        # log w_0 - log w_1 = -(|q|^2 - |q - k_1|^2) / kappa^2 is linear in q; adding |q - k_1|^2 / kappa^2 leaves -|q|^2.
+        # log w_0 - log w_1 = (|q - k_1|^2 - |q|^2) / kappa^2; without the first term it is -|q|^2 / kappa^2.
         ratio = (weights[..., 0] / weights[..., 1]).log().sum()
         return ratio - (q - k[0, 0, 1]).square().sum() / 0.25
 

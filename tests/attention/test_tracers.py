@@ -317,7 +317,7 @@ def test_the_memory_of_second_derivatives_is_logged_once(caplog) -> None:
 
 @needs_kernel
 def test_a_constant_of_a_transform_does_not_reach_a_later_call() -> None:
-    """kappa is stored as a tensor; one that was created under a transform would be invalid afterwards."""
+    """Tensors of constants are stored; one that was created under a transform would be invalid afterwards."""
     attention = StudentT(1.0, 0.7531, kernel="cpu")
     first = gradient(attention)(*tokens())
     second = gradient(attention)(*tokens())

@@ -43,7 +43,7 @@ def loss_of(model: MultiheadAttention, x: Tensor) -> Callable[[dict[str, Tensor]
 
 @each_attention
 def test_an_ensemble(name) -> None:
-    """kappa and alpha of the models differ, which folds the models into the heads."""
+    """The values of kappa and alpha of the models differ, which folds the models into the heads."""
     modules, x = models(name), tokens()
     parameters, buffers = stack_module_state(modules)
     base = copy.deepcopy(modules[0]).to("meta")

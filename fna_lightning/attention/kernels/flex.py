@@ -29,6 +29,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from fna_lightning.attention.distance import unit
 from fna_lightning.attention.kernels.base import Call, Kernel, Profile
 from fna_lightning.attention.kernels.block_mask import block_mask
+from fna_lightning.attention.kernels.formula import needs_formula, run_formula, with_all_derivatives
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # FlexAttention needs a width of 16; rows of a multiple of 8 numbers can be loaded 16 bytes at a time.
@@ -87,10 +88,12 @@ class Flex(Kernel):
         return None
 
     def run(self, call: Call) -> Tensor:
+        if needs_formula():
+            return run_formula(call)
         # Inside a compiled model FlexAttention is compiled with it.
         if torch.compiler.is_compiling():
             return attend(call)
-        return attend(call, *_compiled())
+        return with_all_derivatives(attend(call, *_compiled()), call, self.name)
 
 
 @cache

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fna_lightning.attention.inputs import repeat_heads
 from fna_lightning.attention.transforms import (
     differentiates,
     is_exporting,
@@ -26,6 +27,7 @@ from fna_lightning.attention.transforms import (
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
     from fna_lightning.attention.kernels.base import Call
+    from fna_lightning.attention.masks import AttentionMask
 
 
 def needs_formula() -> bool:
@@ -73,6 +75,9 @@ def parameters_of(attention: Attention) -> dict[str, Tensor]:
 
     The buffers are copies, because a running estimate may change before the backward pass.
     """
+    if not (attention._modules or attention._parameters or attention._buffers):
+        # The common case; the iterators below take a tenth of the time of a small call.
+        return {}
     parameters: dict[str, Tensor] = dict(attention.named_parameters())
     return parameters | {name: buffer.clone() for name, buffer in attention.named_buffers()}
 
@@ -91,27 +96,24 @@ class _WithFormula(torch.autograd.Function):
     """The identity on ``out``; its gradient goes to the formula instead if it will be differentiated."""
 
     @staticmethod
-    def forward(out: Tensor, call: Call, kernel: str, names: list[str], *tensors: Tensor | None) -> Tensor:
-        return out.view_as(out)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, call, ctx.kernel, ctx.names, *tensors = inputs
-        # The context must not keep the queries, keys and values alive after the backward pass.
-        ctx.call = replace(call, q=None, k=None, v=None)
+    def forward(ctx: Any, out: Tensor, call: Call, kernel: str, names: list[str], *tensors: Tensor | None) -> Tensor:
+        # The context must not keep the queries, keys and values of the call alive after the backward pass.
+        ctx.attention, ctx.mask, ctx.dropout, ctx.group_size = call.attention, call.mask, call.dropout, call.group_size
+        ctx.kernel, ctx.names = kernel, names
         ctx.save_for_backward(*tensors)
+        return out.view_as(out)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         nothing = (None, None, None)
         if not torch.is_grad_enabled() and not needs_formula():
             return grad, *nothing, *(None,) * (4 + len(ctx.names))
-        if ctx.call.dropout:
+        if ctx.dropout:
             raise NotImplementedError(
-                f"kernel {ctx.kernel!r} has no second derivative with dropout, got dropout={ctx.call.dropout}; use "
+                f"kernel {ctx.kernel!r} has no second derivative with dropout, got dropout={ctx.dropout}; use "
                 "kernel='chunked' or a dropout of 0"
             )
-        warn_quadratic_memory(type(ctx.call.attention).__name__)
+        warn_quadratic_memory(type(ctx.attention).__name__)
         tensors = ctx.saved_tensors
         indices = [index for index, needed in enumerate(ctx.needs_input_grad[4:]) if needed]
 
@@ -120,14 +122,15 @@ class _WithFormula(torch.autograd.Function):
             for index, value in zip(indices, inputs, strict=True):
                 values[index] = value
             q, k, v, bias, *parameters = values
-            call = replace(ctx.call, q=q, k=k, v=v, mask=replace(ctx.call.mask, bias=bias))
             named = dict(zip(ctx.names, parameters, strict=True))
-            return with_parameters(call.attention, named, _output_with, call)
+            mask = replace(ctx.mask, bias=bias)
+            return with_parameters(ctx.attention, named, _output_with, q, k, v, mask, ctx.group_size)
 
         _, pullback = torch.func.vjp(formula, *(tensors[index] for index in indices))
         grads = dict(zip(indices, pullback(grad), strict=True))
         return None, *nothing, *(grads.get(index) for index in range(len(tensors)))
 
 
-def _output_with(attention: Attention, call: Call) -> Tensor:
-    return whole_output(replace(call, attention=attention).ungrouped())
+def _output_with(attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, group_size: int) -> Tensor:
+    k, v = repeat_heads(k, group_size), repeat_heads(v, group_size)
+    return attention.weighted_mean(q, k, v, mask, attention.log_density(q, k, mask), 0.0)

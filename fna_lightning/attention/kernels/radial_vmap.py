@@ -27,7 +27,7 @@ def map_forward(
     if dropout and in_dims[SEED] is None:
         return _one_by_one(function, batch_size, in_dims, inputs), (0, 0)
     # With dropout always by heads: the backward pass must have the same positions.
-    fold = _Fold(batch_size, inputs[0].dim() - (in_dims[0] is not None), _by_heads(in_dims) or bool(dropout))
+    fold = _Fold(batch_size, _by_heads(in_dims) or bool(dropout))
     folded = fold.inputs(in_dims, inputs)
     out, stats = function(*folded, *inputs[INPUTS:])
     return (fold.restore(out), fold.restore(stats)), (0, 0)
@@ -42,7 +42,7 @@ def map_backward(
     if dropout and in_dims[1 + SEED] is None:
         return _one_by_one(function, batch_size, in_dims, inputs), (0,) * 6
     by_heads = _by_heads(in_dims[1:]) or bool(dropout) or learn_kappa or learn_exponent
-    fold = _Fold(batch_size, 4, by_heads)
+    fold = _Fold(batch_size, by_heads)
     grad = fold.tokens(inputs[0], in_dims[0])
     folded = fold.inputs(in_dims[1:], inputs[1:], own_bias=learn_bias)
     results = [fold.tokens(inputs[index], in_dims[index]) for index in (INPUTS + 1, INPUTS + 2)]
@@ -81,12 +81,10 @@ class _Fold:
 
     Args:
         batch_size: number of samples.
-        axes: number of axes of the tokens of one sample, always 4.
         by_heads: whether the samples go into the heads axis.
     """
 
-    def __init__(self, batch_size: int, axes: int, by_heads: bool) -> None:
-        assert axes == 4, "the operator takes (batch, head, token, width)"
+    def __init__(self, batch_size: int, by_heads: bool) -> None:
         self.batch_size, self.by_heads = batch_size, by_heads
 
     def inputs(self, in_dims: Dims, inputs: Sequence[Any], own_bias: bool = False) -> list[Any]:

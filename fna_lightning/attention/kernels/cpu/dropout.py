@@ -4,6 +4,7 @@ Whether an element is kept is a hash of a seed and its position, so the backward
 is stored. The seed is drawn from PyTorch's generator, so ``torch.manual_seed`` makes it reproducible.
 """
 
+import inspect
 from typing import Any
 
 import torch
@@ -49,6 +50,10 @@ class HashedDropout(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, x: Tensor, p: None, seed: None) -> Tensor:
         return HashedDropout.apply(x, ctx.p, ctx.seed)
+
+
+# PyTorch asks for the signature of `forward` at every call.
+HashedDropout.forward.__signature__ = inspect.signature(HashedDropout.forward)  # type: ignore[attr-defined]
 
 
 def usable(x: Tensor) -> bool:
