@@ -55,6 +55,11 @@ class Fractional(DistanceAttention):
         kernel: str = "auto",
         learn: Sequence[str] = (),
     ) -> None:
+        if isinstance(alpha, Tensor):
+            raise TypeError(
+                "alpha of a module must be a number, got a tensor; pass learn=['alpha'] to learn it, or call "
+                "fractional_attention, which takes tensors"
+            )
         if not 1.0 <= alpha <= 2.0:
             raise ValueError(f"alpha must lie in [1, 2] (2 is the Gaussian, smaller reaches further), got {alpha}")
         super().__init__(

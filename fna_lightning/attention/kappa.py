@@ -32,11 +32,16 @@ Kappa = float | str | Sequence[float]
 
 def check_kappa(kappa: Kappa) -> None:
     """Raise unless ``kappa`` is a positive number, a list with one number per head, or the name of a rule."""
+    if isinstance(kappa, Tensor):
+        raise TypeError(
+            "kappa of a module must be a number, a list of numbers or a rule, got a tensor; pass learn=['kappa'] to "
+            "learn it, or call fractional_attention, which takes tensors"
+        )
     if isinstance(kappa, Sequence) and not isinstance(kappa, str):
         if not kappa:
             raise ValueError("kappa must have one number for each head, got none; give a number for all heads")
         for head_kappa in kappa:
-            check_kappa(float(head_kappa))
+            check_kappa(head_kappa if isinstance(head_kappa, Tensor) else float(head_kappa))
     elif isinstance(kappa, str):
         if kappa != "auto" and kappa not in POWER_LAW_RULES:
             raise ValueError(

@@ -64,6 +64,33 @@ class Learned(nn.Module):
         return f"{' and '.join(self.names)} of {count} heads"
 
 
+class HeadValues(Learned):
+    """alpha and kappa of each head that the caller passes as tensors, in the place of learned ones.
+
+    Args:
+        alpha: (H,) or (1,) values in [1, 2), or None if alpha is a number.
+        kappa: (H,) or (1,) positive values, or None if kappa is a number or a rule.
+    """
+
+    alpha_values: Tensor | None
+    kappa_values: Tensor | None
+
+    def __init__(self, alpha: Tensor | None, kappa: Tensor | None) -> None:
+        super().__init__((), ())
+        # As buffers, because the kernel `chunked` differentiates with respect to parameters and buffers.
+        self.register_buffer("alpha_values", alpha, persistent=False)
+        self.register_buffer("kappa_values", kappa, persistent=False)
+
+    def alpha(self, fixed: float) -> float | Tensor:
+        return fixed if self.alpha_values is None else self.alpha_values
+
+    def scale(self, initial: float | Tensor) -> float | Tensor:
+        return initial if self.kappa_values is None else self.kappa_values
+
+    def extra_repr(self) -> str:
+        return ""
+
+
 def learned_module(
     learn: Sequence[str] | str, learnable: tuple[str, ...], *, alpha: float | None = None
 ) -> Learned | None:

@@ -122,11 +122,11 @@ def test_alpha_and_kappa_can_be_learned() -> None:
 
 
 def test_invalid_arguments_raise() -> None:
-    with pytest.raises(ValueError, match=r"embed_dim \(10\) must be a multiple of num_heads \(3\)"):
+    with pytest.raises(AssertionError, match=r"embed_dim \(10\) must be a multiple of num_heads \(3\)"):
         FractionalMultiheadAttention(10, 3)
     layer = FractionalMultiheadAttention(DIM, HEADS)
     x = tokens(N, BATCH, DIM).float()
-    with pytest.raises(ValueError, match=r"is_causal is a hint about attn_mask.*generate_square_subsequent_mask"):
+    with pytest.raises(RuntimeError, match=r"is_causal is a hint about attn_mask.*generate_square_subsequent_mask"):
         layer(x, x, x, is_causal=True)
-    with pytest.raises(ValueError, match=r"with 2 \* 3, got \(4, 5, 5\)"):
+    with pytest.raises(RuntimeError, match=r"with 2 \* 3, got \(4, 5, 5\)"):
         layer(x, x, x, attn_mask=torch.zeros(4, N, N, dtype=torch.bool))
