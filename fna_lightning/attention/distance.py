@@ -1,14 +1,28 @@
 """Distances between tokens, exact for small distances, where the power law varies most.
 
-Beyond 25 rows ``torch.cdist`` uses a matrix product by default, and in float32 a token is then up to 0.07 away from
-itself. Its direct mode is exact, and the gradient at distance 0 is 0.
+At distance 0 the derivative of a distance is 0, a subgradient, and so are all higher ones. The squared distances are
+smooth there: their second derivative is 2 times the identity. An attention that is a function of r^2 (Gaussian,
+Student) is therefore computed from squared distances.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-# Number of coordinates subtracted at once in an exported program.
-COORDINATES = 8
+from fna_lightning.attention.pairwise import (
+    distances,
+    exact_distances,
+    root,
+    squared_distances,
+    subtracted_squares,
+)
+from fna_lightning.attention.transforms import is_exporting
+
+# Coefficients of the squared angle as a power series of the squared chord s: s + s^2 / 12 + s^3 / 90 + ...
+# Below SMALL_CHORD its error is less than the resolution of float64.
+SQUARED_ANGLE = (1.0, 1 / 12, 1 / 90, 1 / 560, 1 / 3150, 1 / 16632, 1 / 84084)
+SMALL_CHORD = 1e-2
 
 
 def distance_dtype(q: Tensor) -> torch.dtype:
@@ -24,24 +38,33 @@ def unit(x: Tensor) -> Tensor:
 
 def euclidean(q: Tensor, k: Tensor) -> Tensor:
     """Return |q_i - k_j| as (..., n, m), at least in float32."""
+    # An exported program contains no cdist, which needs constant lengths there.
+    return _pairs(q, k, distances, exact_distances, lambda q, k: root(subtracted_squares(q, k)))
+
+
+def squared_euclidean(q: Tensor, k: Tensor) -> Tensor:
+    """Return |q_i - k_j|^2 as (..., n, m), at least in float32."""
+    return _pairs(q, k, squared_distances, lambda q, k: exact_distances(q, k).square(), subtracted_squares)
+
+
+def _pairs(
+    q: Tensor,
+    k: Tensor,
+    eager: Callable[[Tensor, Tensor], Tensor],
+    compiled: Callable[[Tensor, Tensor], Tensor],
+    exported: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
     if q.dtype in (torch.float16, torch.bfloat16):
         q, k = q.float(), k.float()
-    if torch.compiler.is_exporting():
-        return _exportable_euclidean(q, k)
-    return torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _exportable_euclidean(q: Tensor, k: Tensor) -> Tensor:
-    """Return the same distances by subtraction, because cdist cannot be exported with a dynamic length.
-
-    It takes a few coordinates at a time, so that at most ``COORDINATES`` matrices are in memory.
-    """
-    squared = sum(
-        (a[..., :, None, :] - b[..., None, :, :]).square().sum(dim=-1)
-        for a, b in zip(q.split(COORDINATES, dim=-1), k.split(COORDINATES, dim=-1), strict=True)
-    )
-    assert isinstance(squared, Tensor)
-    return squared.sqrt()
+    if is_exporting():
+        return exported(q, k)
+    if torch.compiler.is_compiling():
+        # torch.compile does not trace functions with their own forward-mode derivative.
+        return compiled(q, k)
+    if q.shape[:-2] != k.shape[:-2]:
+        batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        q, k = q.expand(*batch, *q.shape[-2:]), k.expand(*batch, *k.shape[-2:])
+    return eager(q, k)
 
 
 def geodesic(q: Tensor, k: Tensor) -> Tensor:
@@ -54,6 +77,25 @@ def geodesic(q: Tensor, k: Tensor) -> Tensor:
         q, k = q.float(), k.float()
     q, k = unit(q), unit(k)
     return 2.0 * torch.atan2(euclidean(q, k), euclidean(q, -k))
+
+
+def squared_geodesic(q: Tensor, k: Tensor) -> Tensor:
+    """Return the squared angle between q_i and k_j as (..., n, m); it is smooth at angle 0."""
+    if q.dtype in (torch.float16, torch.bfloat16):
+        q, k = q.float(), k.float()
+    q, k = unit(q), unit(k)
+    return squared_angle(squared_euclidean(q, k), squared_euclidean(q, -k))
+
+
+def squared_angle(s: Tensor, opposite: Tensor) -> Tensor:
+    """Return the squared angle of unit vectors with squared chord ``s``, and ``opposite`` to the antipode."""
+    near = s < SMALL_CHORD
+    small = s.masked_fill(~near, 0.0)
+    series = torch.zeros_like(small)
+    for coefficient in reversed(SQUARED_ANGLE):
+        series = (series + coefficient) * small
+    angle = 2.0 * torch.atan2(s.masked_fill(near, 1.0).sqrt(), root(opposite))
+    return torch.where(near, series, angle.square())
 
 
 def bfloat16_parts(x: Tensor) -> list[Tensor]:

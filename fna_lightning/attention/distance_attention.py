@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.base import Attention
-from fna_lightning.attention.distance import euclidean
+from fna_lightning.attention.distance import euclidean, squared_euclidean, squared_geodesic
 from fna_lightning.attention.heads import in_distance_dtype, per_head
 from fna_lightning.attention.intrinsic_dim import RunningIntrinsicDim
 from fna_lightning.attention.kappa import Kappa, check_kappa, kappa_per_head, resolve_kappa
@@ -120,6 +120,18 @@ class DistanceAttention(Attention):
     def distance(self, q: Tensor, k: Tensor) -> Tensor:
         """Return the (B, H, N, M) distances on the manifold of this attention."""
         return euclidean(q, k)
+
+    def squared_distance(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return the (B, H, N, M) squared distances.
+
+        Unlike the distance they have a second derivative where q = k, so smooth functions of r^2 are computed from
+        them.
+        """
+        if self.radial_form == "euclidean":
+            return squared_euclidean(q, k)
+        if self.radial_form == "sphere":
+            return squared_geodesic(q, k)
+        return self.distance(q, k).square()
 
     def log_kernel(self, q: Tensor, k: Tensor) -> Tensor:
         return self.log_profile(self.distance(q, k), per_head(self.width(q), q), per_head(self.exponent(q), q))

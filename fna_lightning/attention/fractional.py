@@ -89,6 +89,13 @@ class Fractional(DistanceAttention):
         scaled_distance = distance / kappa
         return -scaled_distance.square() if self.alpha == 2.0 else -exponent * torch.log1p(scaled_distance)
 
+    def log_kernel(self, q: Tensor, k: Tensor) -> Tensor:
+        if self.alpha != 2.0 or self.radial_form is None:
+            return super().log_kernel(q, k)
+        kappa = per_head(self.width(q), q)
+        # Divided twice: the square of a small kappa is 0 in float32.
+        return -(self.squared_distance(q, k) / kappa / kappa)
+
     def radial(self, q: Tensor) -> Radial | None:
         if self.radial_form is None:
             return None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.distance_attention import DistanceAttention, IntrinsicDim, RadialForm
-from fna_lightning.attention.heads import in_distance_dtype
+from fna_lightning.attention.heads import in_distance_dtype, per_head
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.attention.kernels.base import Radial
 from fna_lightning.attention.learned import learned_module
@@ -85,6 +85,12 @@ class StudentT(DistanceAttention):
 
     def log_profile(self, distance: Tensor, kappa: float | Tensor, exponent: float | Tensor) -> Tensor:
         return -exponent * torch.log1p((distance / kappa).square())
+
+    def log_kernel(self, q: Tensor, k: Tensor) -> Tensor:
+        if self.radial_form is None:
+            return super().log_kernel(q, k)
+        width, exponent = per_head(self.width(q), q), per_head(self.exponent(q), q)
+        return -exponent * torch.log1p(self.squared_distance(q, k) / width / width)
 
     def radial(self, q: Tensor) -> Radial | None:
         if self.radial_form is None:

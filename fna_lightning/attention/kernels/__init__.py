@@ -1,8 +1,8 @@
 """Kernels: the implementations of an attention, and the choice among them.
 
 ``auto`` takes the first kernel of ``KERNELS`` that supports the call. A kernel named by the user is used, or refused
-with a reason; it is never replaced by another one. An exported program (``torch.export``, ONNX) must run without this
-library, so ``auto`` then takes only kernels made of PyTorch operators.
+with a reason; it is never replaced by another one. An exported program (``torch.export``, ONNX, TorchScript) must run
+without this library, so ``auto`` then takes only kernels made of PyTorch operators.
 """
 
 import logging
@@ -21,6 +21,7 @@ from fna_lightning.attention.kernels.flex import Flex
 from fna_lightning.attention.kernels.reference import Reference
 from fna_lightning.attention.kernels.sdpa import Sdpa
 from fna_lightning.attention.kernels.triton import Triton
+from fna_lightning.attention.transforms import is_exporting
 
 __all__ = ["KERNELS", "Call", "Kernel", "available_kernels", "check_kernel_name", "choose", "chosen_kernels", "compute"]
 
@@ -59,7 +60,7 @@ def choose(call: Call) -> Kernel:
                 f"kernel {name!r} cannot run here: {reason}; use kernel='auto' or one of {', '.join(others)}"
             )
         return kernel
-    exporting = torch.compiler.is_exporting()
+    exporting = is_exporting()
     return next(
         kernel
         for kernel in _in_order(call)

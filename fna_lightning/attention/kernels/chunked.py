@@ -7,19 +7,19 @@ keeps a gradient of all keys for every block: 1.5 GB at 4096 tokens and 8 heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.func import functional_call
+from torch import Tensor
 
 from fna_lightning.attention.autocast import autocast_type, with_autocast_type
 from fna_lightning.attention.kernels.base import Call, Kernel
+from fna_lightning.attention.kernels.formula import needs_formula, parameters_of, with_parameters
 from fna_lightning.attention.masks import slice_rows
+from fna_lightning.attention.transforms import warn_quadratic_memory
 
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
@@ -39,17 +39,34 @@ class Chunked(Kernel):
     portable = False
 
     def run(self, call: Call) -> Tensor:
-        parameters: dict[str, Tensor] = dict(call.attention.named_parameters())
-        # A running estimate may change before the backward pass computes the blocks again.
-        parameters |= {name: buffer.clone() for name, buffer in call.attention.named_buffers()}
         log_density = None
         if call.attention.density_power:
-            log_density = _blocks(_row_log_sums, call, None, None, parameters).mT
-        return _blocks(_weighted_mean, call, call.v, log_density, parameters)
+            log_density = _blocks(_row_log_sums, call, None, None).mT
+        return _blocks(_weighted_mean, call, call.v, log_density)
+
+
+def log_sum_exp(call: Call) -> Tensor:
+    """Return the (..., N) log-sum-exp of the logits of each query; -inf where no key is allowed.
+
+    It is differentiable and takes O(n) memory. The logits are the logarithms of the kernel before normalization, with
+    the bias. Outputs over disjoint sets of keys can be merged with it.
+    """
+    if call.attention.density_power:
+        raise ValueError(
+            f"the log-sum-exp does not normalize the weights with density_power={call.attention.density_power}; "
+            "set it to 0"
+        )
+    return _blocks(_log_sum_exp, call.ungrouped(), None, None).squeeze(-1)
 
 
 def _row_log_sums(attention: Attention, call: Call, mask: AttentionMask, q: Tensor, k: Tensor, *_: None) -> Tensor:
     return attention.row_log_sums(q, k, mask)
+
+
+def _log_sum_exp(attention: Attention, call: Call, mask: AttentionMask, q: Tensor, k: Tensor, *_: None) -> Tensor:
+    sums = attention.row_log_sums(q, k, mask)
+    allowed = mask.matrix(q.size(-2), k.size(-2), q.device)
+    return sums if allowed is None else sums.masked_fill(~allowed.any(dim=-1, keepdim=True), -torch.inf)
 
 
 def _weighted_mean(
@@ -58,37 +75,27 @@ def _weighted_mean(
     return attention.weighted_mean(q, k, v, mask, density, call.dropout)
 
 
-def _blocks(
-    function: Any, call: Call, v: Tensor | None, density: Tensor | None, parameters: Mapping[str, Tensor]
-) -> Tensor:
-    return _Blocks.apply(
-        function, call, list(parameters), call.q, call.k, v, density, call.mask.bias, *parameters.values()
-    )
-
-
-class _CallWith(nn.Module):
-    """Calls a function with an attention, so that ``functional_call`` can replace the parameters of the attention."""
-
-    def __init__(self, attention: Attention) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, function: Any, *args: Any) -> Tensor:
-        return function(self.attention, *args)
+def _blocks(function: Any, call: Call, v: Tensor | None, density: Tensor | None) -> Tensor:
+    """Return ``function`` of all queries, computed block by block."""
+    if needs_formula():
+        # The tensors of the call, including its mask, may belong to a transform, which follows them only through
+        # PyTorch operators.
+        warn_quadratic_memory(type(call.attention).__name__)
+        return function(call.attention, call, call.mask, call.q, call.k, v, density)
+    parameters = parameters_of(call.attention)
+    rng_state = _rng_state(call.q.device) if call.dropout else None
+    tensors = (call.q, call.k, v, density, call.mask.bias, *parameters.values())
+    return _Blocks.apply(function, call, list(parameters), rng_state, *tensors)
 
 
 class _Blocks(torch.autograd.Function):
     """Applies a function to the queries block by block; the backward pass computes each block again."""
 
     @staticmethod
-    def forward(ctx: Any, function: Any, call: Call, names: list[str], *tensors: Tensor | None) -> Tensor:
+    def forward(function: Any, call: Call, names: list[str], rng_state: Any, *tensors: Tensor | None) -> Tensor:
         q, k, v, density = tensors[:4]
         assert q is not None
         assert k is not None
-        ctx.function, ctx.call, ctx.names = function, call, names
-        ctx.rng_state = _rng_state(q.device) if call.dropout else None
-        ctx.autocast_type = autocast_type(q.device)
-        ctx.save_for_backward(*tensors)
         batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v) if x is not None))
         # One output tensor for all blocks: separate ones would fragment the heap between the weights of the blocks.
         if v is None:
@@ -101,23 +108,58 @@ class _Blocks(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.function, ctx.call, ctx.names, ctx.rng_state, *tensors = inputs
+        ctx.autocast_type = autocast_type(tensors[0].device)
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors  # queries, keys, values, density, bias, learned parameters
-        indices = [index for index, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
-        grads = {index: torch.zeros_like(tensors[index]) for index in indices}
+        indices = [index for index, needed in enumerate(ctx.needs_input_grad[4:]) if needed]
         device = upstream.device
         # The backward pass usually runs outside the autocast context of the forward pass.
-        with _with_rng_state(ctx.rng_state, device), with_autocast_type(ctx.autocast_type, device), torch.enable_grad():
-            for start, stop in query_blocks(*tensors[:2]):
-                parts = [_block_part(x, index, start, stop) for index, x in enumerate(tensors)]
-                parts = [None if x is None else x.detach().requires_grad_(i in indices) for i, x in enumerate(parts)]
-                out = _recompute(ctx, start, stop, parts)
-                inputs = [parts[index] for index in indices]
-                block_grads = torch.autograd.grad(out, inputs, upstream[..., start:stop, :], materialize_grads=True)
-                for index, grad in zip(indices, block_grads, strict=True):
-                    _block_part(grads[index], index, start, stop).add_(grad)
-        return None, None, None, *(grads.get(index) for index in range(len(tensors)))
+        with _with_rng_state(ctx.rng_state, device), with_autocast_type(ctx.autocast_type, device):
+            if torch.is_grad_enabled() or needs_formula():
+                grads = _differentiable_gradients(ctx, tensors, indices, upstream)
+            else:
+                grads = _gradients(ctx, tensors, indices, upstream)
+        return None, None, None, None, *(grads.get(index) for index in range(len(tensors)))
+
+
+def _gradients(ctx: Any, tensors: Sequence[Any], indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
+    """Return the gradients of the tensors at ``indices``, with the weights of one block in memory."""
+    grads = {index: torch.zeros_like(tensors[index]) for index in indices}
+    with torch.enable_grad():
+        for start, stop in query_blocks(*tensors[:2]):
+            parts = [_block_part(x, index, start, stop) for index, x in enumerate(tensors)]
+            parts = [None if x is None else x.detach().requires_grad_(i in indices) for i, x in enumerate(parts)]
+            out = _recompute(ctx, start, stop, parts)
+            inputs = [parts[index] for index in indices]
+            block_grads = torch.autograd.grad(out, inputs, upstream[..., start:stop, :], materialize_grads=True)
+            for index, grad in zip(indices, block_grads, strict=True):
+                _block_part(grads[index], index, start, stop).add_(grad)
+    return grads
+
+
+def _differentiable_gradients(
+    ctx: Any, tensors: Sequence[Any], indices: list[int], upstream: Tensor
+) -> dict[int, Tensor]:
+    """Return the same gradients as differentiable functions; autograd keeps all blocks in memory."""
+    warn_quadratic_memory(type(ctx.call.attention).__name__)
+
+    def formula(*inputs: Tensor) -> Tensor:
+        values = list(tensors)
+        for index, value in zip(indices, inputs, strict=True):
+            values[index] = value
+        blocks = [
+            _recompute(ctx, start, stop, [_block_part(x, index, start, stop) for index, x in enumerate(values)])
+            for start, stop in query_blocks(*values[:2])
+        ]
+        return torch.cat(blocks, dim=-2)
+
+    _, pullback = torch.func.vjp(formula, *(tensors[index] for index in indices))
+    return dict(zip(indices, pullback(upstream), strict=True))
 
 
 def _block_part(tensor: Any, index: int, start: int, stop: int) -> Any:
@@ -128,11 +170,9 @@ def _block_part(tensor: Any, index: int, start: int, stop: int) -> Any:
 def _recompute(ctx: Any, start: int, stop: int, parts: list[Any]) -> Tensor:
     """Return the output of the block as a differentiable function of ``parts``."""
     q, k, v, density, bias, *parameters = parts
-    args = (ctx.call, replace(ctx.call.mask.rows(start, stop), bias=bias), q, k, v, density)
-    if not parameters:
-        return ctx.function(ctx.call.attention, *args)
-    replacements = {f"attention.{name}": value for name, value in zip(ctx.names, parameters, strict=True)}
-    return functional_call(_CallWith(ctx.call.attention), replacements, (ctx.function, *args))
+    named = dict(zip(ctx.names, parameters, strict=True))
+    mask = replace(ctx.call.mask.rows(start, stop), bias=bias)
+    return with_parameters(ctx.call.attention, named, ctx.function, ctx.call, mask, q, k, v, density)
 
 
 def query_blocks(q: Tensor, k: Tensor) -> list[tuple[int, int]]:

@@ -14,6 +14,8 @@ from fna_lightning.attention.autocast import with_autocast_type
 from fna_lightning.attention.distance import distance_dtype
 from fna_lightning.attention.inputs import repeat_heads
 from fna_lightning.attention.kernels.base import Call, Kernel
+from fna_lightning.attention.kernels.formula import needs_formula, run_formula, with_all_derivatives
+from fna_lightning.attention.transforms import is_exporting
 
 
 class Sdpa(Kernel):
@@ -33,6 +35,8 @@ class Sdpa(Kernel):
         return None
 
     def run(self, call: Call) -> Tensor:
+        if needs_formula():
+            return run_formula(call)
         form = call.dot_product
         assert form is not None, "refusal() comes first"
         q, k, scale = form
@@ -72,10 +76,10 @@ class Sdpa(Kernel):
                 enable_gqa=grouped,
             )
         out = out[..., : call.v.size(-1)].to(call.v.dtype)
-        if matrix is None and q.device.type == "cpu" and not torch.compiler.is_exporting():
+        if matrix is None and q.device.type == "cpu" and not is_exporting():
             # Without a mask, PyTorch's CPU kernel returns 0 instead of NaN for a query that is not finite.
             out = out + (0.0 * call.q.detach().sum(dim=-1, keepdim=True, dtype=distance_dtype(q))).to(out.dtype)
-        return out
+        return with_all_derivatives(out, call, self.name)
 
 
 def _has_grouped_kernel(q: Tensor, matrix: Tensor | None) -> bool:

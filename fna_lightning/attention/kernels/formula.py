@@ -1,0 +1,132 @@
+"""The formula of an attention as a function of its tensors, for derivatives that a kernel does not have.
+
+Fused kernels have a forward pass and one derivative. Under the transforms of ``torch.func``, in forward mode, and where
+a gradient is differentiated again (``create_graph=True``), the formula of the ``reference`` kernel replaces them. It
+takes the memory of the whole (n, m) matrix, which is logged once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fna_lightning.attention.transforms import (
+    is_exporting,
+    under_forward_ad,
+    under_functorch,
+    warn_quadratic_memory,
+)
+
+if TYPE_CHECKING:
+    from fna_lightning.attention.base import Attention
+    from fna_lightning.attention.kernels.base import Call
+
+
+def needs_formula() -> bool:
+    """Return whether a transform is active that only the formula supports."""
+    if torch.compiler.is_compiling():
+        return False
+    return under_functorch() or under_forward_ad()
+
+
+def run_formula(call: Call) -> Tensor:
+    """Return the output of a call by the formula of the ``reference`` kernel."""
+    warn_quadratic_memory(type(call.attention).__name__)
+    return whole_output(call.ungrouped())
+
+
+def whole_output(call: Call) -> Tensor:
+    """Return the output of a call without grouped heads, with the whole matrix in memory."""
+    attention, q, k = call.attention, call.q, call.k
+    return attention.weighted_mean(q, k, call.v, call.mask, attention.log_density(q, k, call.mask), call.dropout)
+
+
+class _CallWith(nn.Module):
+    """Calls a function with an attention, so that ``functional_call`` can replace the parameters of the attention."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, function: Any, *args: Any) -> Tensor:
+        return function(self.attention, *args)
+
+
+def with_parameters(
+    attention: Attention, parameters: Mapping[str, Tensor], function: Callable[..., Tensor], *args: Any
+) -> Tensor:
+    """Return ``function(attention, *args)`` with other parameters and buffers of the attention."""
+    if not parameters:
+        return function(attention, *args)
+    replacements = {f"attention.{name}": value for name, value in parameters.items()}
+    return functional_call(_CallWith(attention), replacements, (function, *args))
+
+
+def parameters_of(attention: Attention) -> dict[str, Tensor]:
+    """Return parameters and buffers by name.
+
+    The buffers are copies, because a running estimate may change before the backward pass.
+    """
+    parameters: dict[str, Tensor] = dict(attention.named_parameters())
+    return parameters | {name: buffer.clone() for name, buffer in attention.named_buffers()}
+
+
+def with_all_derivatives(out: Tensor, call: Call, kernel: str) -> Tensor:
+    """Return the output of a kernel that PyTorch differentiates once, so that its gradient can be differentiated."""
+    if not out.requires_grad or torch.compiler.is_compiling() or is_exporting():
+        return out
+    parameters = parameters_of(call.attention)
+    return _WithFormula.apply(
+        out, call, kernel, list(parameters), call.q, call.k, call.v, call.mask.bias, *parameters.values()
+    )
+
+
+class _WithFormula(torch.autograd.Function):
+    """The identity on ``out``; its gradient goes to the formula instead if it will be differentiated."""
+
+    @staticmethod
+    def forward(out: Tensor, call: Call, kernel: str, names: list[str], *tensors: Tensor | None) -> Tensor:
+        return out.view_as(out)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, call, ctx.kernel, ctx.names, *tensors = inputs
+        # The context must not keep the queries, keys and values alive after the backward pass.
+        ctx.call = replace(call, q=None, k=None, v=None)
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        nothing = (None, None, None)
+        if not torch.is_grad_enabled() and not needs_formula():
+            return grad, *nothing, *(None,) * (4 + len(ctx.names))
+        if ctx.call.dropout:
+            raise NotImplementedError(
+                f"kernel {ctx.kernel!r} has no second derivative with dropout, got dropout={ctx.call.dropout}; use "
+                "kernel='chunked' or a dropout of 0"
+            )
+        warn_quadratic_memory(type(ctx.call.attention).__name__)
+        tensors = ctx.saved_tensors
+        indices = [index for index, needed in enumerate(ctx.needs_input_grad[4:]) if needed]
+
+        def formula(*inputs: Tensor) -> Tensor:
+            values = list(tensors)
+            for index, value in zip(indices, inputs, strict=True):
+                values[index] = value
+            q, k, v, bias, *parameters = values
+            call = replace(ctx.call, q=q, k=k, v=v, mask=replace(ctx.call.mask, bias=bias))
+            named = dict(zip(ctx.names, parameters, strict=True))
+            return with_parameters(call.attention, named, _output_with, call)
+
+        _, pullback = torch.func.vjp(formula, *(tensors[index] for index in indices))
+        grads = dict(zip(indices, pullback(grad), strict=True))
+        return None, *nothing, *(grads.get(index) for index in range(len(tensors)))
+
+
+def _output_with(attention: Attention, call: Call) -> Tensor:
+    return whole_output(replace(call, attention=attention).ungrouped())
