@@ -1,10 +1,11 @@
 """Values that may differ between heads: a number for all heads, or a tensor (H,)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fna_lightning.attention.distance import distance_dtype
 from fna_lightning.attention.inputs import count_heads
+from fna_lightning.attention.transforms import PLAIN_TENSORS, is_plain
 
 
 def in_distance_dtype(value: float | Tensor, q: Tensor) -> float | Tensor:
@@ -58,11 +59,4 @@ def check_head_values(name: str, value: Tensor, q: Tensor) -> Tensor:
 
 def is_readable(value: Tensor) -> bool:
     """Return whether the numbers can be checked without waiting for a GPU and without breaking a trace or transform."""
-    return (
-        type(value) in (Tensor, nn.Parameter)
-        and value.is_cpu
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
-    )
+    return not torch.compiler.is_compiling() and type(value) in PLAIN_TENSORS and value.is_cpu and is_plain()
