@@ -133,7 +133,7 @@ class Attention(NotScriptable, nn.Module, ABC):
         """Return the (B, H, N, D_v) weighted means of the (B, H, M, D_v) values; arguments as for ``weights``."""
         if isinstance(q, Proxy):
             masking = {"is_causal": is_causal, "offset": offset, "bias": bias, "enable_gqa": enable_gqa}
-            return as_fx_node(self, q, (q, k, v, mask), **masking)  # type: ignore[return-value]
+            return as_fx_node(self, q, (q, k, v, mask), **masking)
         attention_mask = self.mask_for(q, k, mask, is_causal=is_causal, offset=offset, bias=bias, enable_gqa=enable_gqa)
         group_size = heads_per_key_head(q, k) if enable_gqa else 1
         return compute(Call(self, q, k, v, attention_mask, self.dropout if self.training else 0.0, group_size))

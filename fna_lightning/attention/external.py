@@ -59,7 +59,7 @@ class ExternalAttention(NotScriptable, nn.Module):
         """
         if isinstance(q, Proxy):
             options = {"bias": bias, "is_causal": is_causal, "dropout": dropout, "is_self": is_self}
-            return as_fx_node(self, q, (q, k, v, mask), **options, enable_gqa=enable_gqa)  # type: ignore[return-value]
+            return as_fx_node(self, q, (q, k, v, mask), **options, enable_gqa=enable_gqa)
         attention_mask = self.attention.mask_for(q, k, mask, is_causal=is_causal, bias=bias, enable_gqa=enable_gqa)
         group_size = heads_per_key_head(q, k) if enable_gqa else 1
         return compute(Call(self.attention, q, k, v, attention_mask, dropout, group_size))

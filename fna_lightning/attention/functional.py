@@ -1,6 +1,6 @@
 """FNA as functions, with the interface of ``torch.nn.functional.scaled_dot_product_attention``."""
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from fna_lightning.attention.kappa import Kappa
 from fna_lightning.attention.kernels import Call, compute
 from fna_lightning.attention.kernels.chunked import log_sum_exp
 from fna_lightning.attention.nested import check_same_lengths, length_mask, pad
-from fna_lightning.attention.settings import attention_of, with_estimate
+from fna_lightning.attention.settings import Settings, attention_of, with_estimate
 from fna_lightning.attention.tracing import refuse_script
 
 
@@ -28,7 +28,7 @@ def fractional_attention(
     is_causal: bool = ...,
     *,
     return_lse: Literal[False] = ...,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Tensor: ...
 
 
@@ -42,7 +42,7 @@ def fractional_attention(
     is_causal: bool = ...,
     *,
     return_lse: Literal[True],
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -109,7 +109,7 @@ def fractional_attention(
     # Symbolic traces and subclasses of Tensor may handle the call themselves.
     if has_torch_function((q, k, v)):
         return handle_torch_function(
-            fractional_attention,
+            fractional_attention,  # type: ignore[arg-type]
             (q, k, v),
             q,
             k,

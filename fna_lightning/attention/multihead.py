@@ -80,7 +80,7 @@ class MultiheadAttention(NotScriptable, nn.Module):
                 values of the context, computed on the first call.
         """
         if isinstance(x, Proxy):
-            return as_fx_node(self, x, (x, context, mask), is_causal=is_causal, cache=cache)  # type: ignore[return-value]
+            return as_fx_node(self, x, (x, context, mask), is_causal=is_causal, cache=cache)
         if context is not None and cache is not None and cache.k is not None and cache.v is not None:
             q, k, v = self._split(self.projection.query(x)), cache.k, cache.v
         else:

@@ -1,6 +1,7 @@
 """Nested tensors: sequences of different lengths in one tensor, padded to dense tensors for one call."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,8 @@ class Padded:
 
     dense: Tensor
     lengths: Tensor
-    source: Tensor
+    # The type annotations of PyTorch do not know the methods of a nested tensor.
+    source: Any
 
     def tokens(self) -> Tensor:
         """Return which of the (B, n) tokens are not padding."""
@@ -35,7 +37,7 @@ class Padded:
         return torch.nested.nested_tensor_from_jagged(values, self.source.offsets()).transpose(1, token_axis)
 
 
-def pad(name: str, x: Tensor) -> Padded:
+def pad(name: str, x: Any) -> Padded:
     """Return a nested tensor (B, ..., tokens, width) with its padded form; gradients flow back to it.
 
     Raises:

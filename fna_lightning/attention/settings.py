@@ -1,6 +1,7 @@
 """The attention module behind the functions ``fractional_attention`` and ``attention_weights``."""
 
 from functools import lru_cache
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -17,6 +18,19 @@ from fna_lightning.attention.spherical import Spherical
 MANIFOLDS: dict[str, type[Fractional]] = {"euclidean": Fractional, "sphere": Spherical}
 # Any number but 2, at which the formula is another: it is not used where alpha is a tensor.
 POWER_LAW = 1.5
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of ``fractional_attention`` that do not change the type of its result."""
+
+    alpha: float | Tensor
+    kappa: Kappa | Tensor
+    manifold: str
+    intrinsic_dim: IntrinsicDim
+    enable_gqa: bool
+    exclude_self: bool
+    offset: int
+    kernel: str
 
 
 def attention_of(
@@ -38,9 +52,7 @@ def attention_of(
     return build(manifold, alpha, kappa, intrinsic_dim, exclude_self, kernel)
 
 
-def with_estimate(
-    attention: Fractional, q: Tensor, k: Tensor, mask: AttentionMask, *, enable_gqa: bool
-) -> Fractional:
+def with_estimate(attention: Fractional, q: Tensor, k: Tensor, mask: AttentionMask, *, enable_gqa: bool) -> Fractional:
     """Return a copy of the attention with the intrinsic dimension of the keys of this call."""
     # Values of the caller are not copied, because they would lose their gradient.
     values, attention.learned = attention.learned, None

@@ -39,7 +39,9 @@ def check_inputs(
                 f"attn_mask of one sequence must be ({layer.num_heads}, queries, keys), got {tuple(mask.shape)}"
             )
         if mask.device != query.device:
-            raise RuntimeError(f"query is on {query.device} and {name} is on {mask.device}; move them to the same device")
+            raise RuntimeError(
+                f"query is on {query.device} and {name} is on {mask.device}; move them to the same device"
+            )
     if is_causal and attn_mask is None:
         raise RuntimeError(
             "is_causal is a hint about attn_mask, as in torch.nn.MultiheadAttention, and attn_mask is None; pass "

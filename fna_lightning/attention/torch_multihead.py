@@ -102,8 +102,8 @@ class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the output tokens, and the weights if ``need_weights``.
 
-        Nested tensors (B, N, E) with a length for each sequence are padded for the call, in training, too. The output is
-        nested if ``query`` is; the weights are dense, with arbitrary rows for padding.
+        Nested tensors (B, N, E) with a length for each sequence are padded for the call, also in training. The output
+        is nested if ``query`` is. The weights are dense; their rows for padding have no meaning.
 
         Args:
             query: (B, N, E), (N, B, E) if not ``batch_first``, or (N, E) for one sequence.
@@ -119,7 +119,7 @@ class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
         """
         if isinstance(query, Proxy):
             masks = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
-            return as_fx_node(self, query, (query, key, value, *masks))  # type: ignore[return-value]
+            return as_fx_node(self, query, (query, key, value, *masks))
         if query.is_nested or key.is_nested or value.is_nested:
             return self._nested_forward(
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
@@ -141,16 +141,18 @@ class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
         k, v, extra_keys = self._append_keys(k, v)
         mask, bias = merge_masks(key_padding_mask, attn_mask, q, extra_keys)
         dropout = self.dropout if self.training else 0.0
-        if need_weights and dropout or dropout >= 1.0:
+        weights: Tensor | None = None
+        if (need_weights and dropout) or dropout >= 1.0:
             weights = self._dropped_weights(q, k, mask, bias, dropout)
             out = weights @ v
         else:
             out = self.core(q, k, v, mask, bias=bias, is_causal=causal, dropout=dropout, is_self=is_self)
-            weights = self.core.attention.weights(q, k, mask, bias=bias).to(q.dtype) if need_weights else None
+            if need_weights:
+                weights = self.core.attention.weights(q, k, mask, bias=bias).to(q.dtype)
         out = self.out_proj(out.transpose(1, 2).flatten(2))
         if not need_weights:
             weights = None
-        elif average_attn_weights:
+        elif average_attn_weights and weights is not None:
             weights = weights.mean(dim=1)
         if unbatched:
             return out[0], None if weights is None else weights[0]
@@ -172,7 +174,7 @@ class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
             key_padding_mask = ~keys.tokens()
         # The same tensor for the same argument: query is key means self-attention.
         dense = (x if id(x) not in padded else padded[id(x)].dense for x in tensors.values())
-        out, weights = self(*dense, key_padding_mask, *options)
+        out, weights = self.forward(*dense, key_padding_mask, *options)
         return out if queries is None else queries.nest(out), weights
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,7 +193,8 @@ class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
         """Return keys and values with those of ``add_bias_kv`` and ``add_zero_attn``, and how many these are."""
         if self.bias_k is None and not self.add_zero_attn:
             return k, v, 0
-        extra_keys, extra_values = [], []
+        extra_keys: list[Tensor] = []
+        extra_values: list[Tensor] = []
         if self.bias_k is not None and self.bias_v is not None:
             for extra, learned in ((extra_keys, self.bias_k), (extra_values, self.bias_v)):
                 extra.append(learned.view(self.num_heads, 1, -1).expand(len(k), -1, -1, -1).to(k.dtype))

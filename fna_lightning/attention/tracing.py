@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from torch import nn
-from torch.fx import Proxy
+from torch.fx import Proxy, Tracer
 
 __all__ = ["NotScriptable", "Proxy", "as_fx_node", "refuse_script"]
 
@@ -32,16 +32,18 @@ class NotScriptable:
         refuse_script(type(self).__name__)()
 
 
-def as_fx_node(module: nn.Module, proxy: Proxy, args: tuple[Any, ...], **kwargs: Any) -> Proxy:
+def as_fx_node(module: nn.Module, proxy: Proxy, args: tuple[Any, ...], **kwargs: Any) -> Any:
     """Return the call of a module during ``torch.fx.symbolic_trace`` as one node of the graph.
 
     Raises:
         RuntimeError: if the module itself is traced, because a node must be the call of a submodule.
     """
-    name = proxy.tracer.path_of_module(module)
+    tracer = proxy.tracer
+    assert isinstance(tracer, Tracer), "symbolic_trace has one"
+    name = tracer.path_of_module(module)
     if not name:
         raise RuntimeError(
             f"torch.fx.symbolic_trace cannot trace {type(module).__name__} itself, only a module that contains it; use "
             "torch.export.export or torch.compile"
         )
-    return proxy.tracer.create_proxy("call_module", name, args, kwargs)
+    return tracer.create_proxy("call_module", name, args, kwargs)

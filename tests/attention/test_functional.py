@@ -22,7 +22,9 @@ SETTINGS: list[dict[str, Any]] = [{}, {"alpha": 2.0}, {"manifold": "sphere"}, {"
 def qkv(*, n: int = N, m: int = M, heads: int = H, dtype: torch.dtype = torch.float32, grad: bool = False) -> Any:
     random = torch.Generator().manual_seed(0)
     shapes = ((B, H, n, D), (B, heads, m, D), (B, heads, m, D))
-    return [torch.randn(shape, generator=random, dtype=torch.float64).to(dtype).requires_grad_(grad) for shape in shapes]
+    return [
+        torch.randn(shape, generator=random, dtype=torch.float64).to(dtype).requires_grad_(grad) for shape in shapes
+    ]
 
 
 SDPA_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
@@ -46,7 +48,10 @@ def test_the_same_call_as_sdpa_has_the_same_shape_and_dtype(name: str, dtype: to
     args, options = SDPA_CALLS[name]
     args = tuple(x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args)
     q, k, v = qkv(heads=2 if "grouped" in name else H, dtype=dtype)
-    want, out = F.scaled_dot_product_attention(q, k, v, *args, **options), fractional_attention(q, k, v, *args, **options)
+    want, out = (
+        F.scaled_dot_product_attention(q, k, v, *args, **options),
+        fractional_attention(q, k, v, *args, **options),
+    )
     assert (out.shape, out.dtype) == (want.shape, want.dtype)
 
 
@@ -59,7 +64,9 @@ def test_the_same_keys_are_hidden_as_in_sdpa(shape: tuple[int, int], mask: str |
     allowed = torch.ones(n, m, dtype=torch.bool) if mask is None else torch.ones(n, m, dtype=torch.bool).tril(2)
     attn_mask = allowed if mask != "float" else torch.zeros(n, m).masked_fill(~allowed, -torch.inf)
     causal = mask is None
-    want = F.scaled_dot_product_attention(q, k, torch.eye(m).expand(B, H, m, m), None if causal else attn_mask, 0.0, causal)
+    want = F.scaled_dot_product_attention(
+        q, k, torch.eye(m).expand(B, H, m, m), None if causal else attn_mask, 0.0, causal
+    )
     weights = attention_weights(q, k, None if causal else attn_mask, 0.0, causal)
     assert torch.equal(weights == 0, want == 0)
 
@@ -97,7 +104,9 @@ def test_decoding_with_cached_keys(kernel: str) -> None:
     last = fractional_attention(q[..., -2:, :], k, v, is_causal=True, offset=M - 2, kernel=kernel)
     assert_close(last, whole[..., -2:, :])
     weights = attention_weights(q, k, is_causal=True, exclude_self=True)
-    assert_close(attention_weights(q[..., -2:, :], k, is_causal=True, exclude_self=True, offset=M - 2), weights[..., -2:, :])
+    assert_close(
+        attention_weights(q[..., -2:, :], k, is_causal=True, exclude_self=True, offset=M - 2), weights[..., -2:, :]
+    )
 
 
 @pytest.mark.parametrize("kernel", [pytest.param("cpu", marks=needs_kernel), "chunked", "reference"])
@@ -109,7 +118,9 @@ def test_each_head_has_its_own_alpha_and_kappa(shape: tuple[int, ...], manifold:
     settings: Any = {"manifold": manifold, "intrinsic_dim": 3.0, "kernel": kernel}
     out = fractional_attention(q, k, v, alpha=alpha.view(shape), kappa=kappa.view(shape), **settings)
     for h, head in enumerate(out.unbind(1)):
-        number = fractional_attention(q[:, h], k[:, h], v[:, h], alpha=alpha[h].item(), kappa=kappa[h].item(), **settings)
+        number = fractional_attention(
+            q[:, h], k[:, h], v[:, h], alpha=alpha[h].item(), kappa=kappa[h].item(), **settings
+        )
         assert_close(head, number)
 
 

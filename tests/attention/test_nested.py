@@ -55,7 +55,9 @@ def test_each_sequence_is_attended_alone(call: dict[str, Any], layout: torch.lay
     for i, (got, got_lse) in enumerate(zip(out.unbind(), lse.unbind(), strict=True)):
         n, m = LENGTHS[i], KEY_LENGTHS[i]
         single = dict(call, attn_mask=call["attn_mask"][:n, :m]) if "attn_mask" in call else call
-        want, want_lse = fractional_attention(heads(queries[i]), heads(keys[i]), heads(values[i]), return_lse=True, **single)
+        want, want_lse = fractional_attention(
+            heads(queries[i]), heads(keys[i]), heads(values[i]), return_lse=True, **single
+        )
         assert_close(got, want)
         assert_close(got_lse, want_lse)
         assert_close(weights[i, :, :n, :m], attention_weights(heads(queries[i]), heads(keys[i]), **single))
@@ -92,7 +94,9 @@ def test_lengths_that_do_not_match() -> None:
         fractional_attention(q.transpose(1, 2), k.transpose(1, 2), q.transpose(1, 2))
     with pytest.raises(ValueError, match="k and v must both be nested or both be dense"):
         fractional_attention(q.transpose(1, 2), k.transpose(1, 2), torch.randn(3, H, 6, D))
-    with pytest.raises(ValueError, match=r"axis -2 of the nested tensor q must be the tokens.*pass q.transpose\(1, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"axis -2 of the nested tensor q must be the tokens.*pass q.transpose\(1, 2\)"
+    ):
         fractional_attention(q, k, k)
     strided = nest(sequences(LENGTHS, H, D), torch.strided)
     with pytest.raises(ValueError, match="the nested tensor q may differ along axis -2, the tokens, only"):

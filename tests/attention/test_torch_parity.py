@@ -1,13 +1,14 @@
 """FractionalMultiheadAttention answers every call as nn.MultiheadAttention does: shapes, dtypes and error types."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 from torch import nn
 
 from fna_lightning.attention import FractionalMultiheadAttention
 
-from helpers.torch_parity import CASES, ParityCase, outcome
+from helpers.torch_parity import CASES, ParityCase, outcome, parity_table
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched")
 
@@ -36,3 +37,10 @@ def test_arguments_by_position(method: str) -> None:
     )
     assert [(p.name, p.default) for p in ours[: len(pytorch)]] == [(p.name, p.default) for p in pytorch]
     assert all(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in ours[len(pytorch) :])
+
+
+def test_the_table_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/parity.md").read_text()
+    assert parity_table() in page, "write the output of `python -m helpers.torch_parity` (in tests/) to the page"
+    assert f"The {len(CASES)} calls" in page
+    assert f"{len(CASES)} calls were made to both layers" in page

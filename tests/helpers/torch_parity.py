@@ -1,5 +1,6 @@
 """Calls of ``nn.MultiheadAttention`` that a replacement must answer in the same way: shapes, dtypes, error types."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,3 +152,19 @@ def outcome(layer_class: Callable[..., nn.MultiheadAttention], case: ParityCase,
     except Exception as error:
         return type(error)
     return (out.shape, out.dtype), None if weights is None else (weights.shape, weights.dtype)
+
+
+def parity_table() -> str:
+    """Return the Markdown table of the documentation: every call and the answer of PyTorch's layer in training."""
+    rows = [f"| {case.name} | {_answer_text(outcome(nn.MultiheadAttention, case, training=True))} |" for case in CASES]
+    return "\n".join(["| call | answer of both layers |", "|---|---|", *rows])
+
+
+def _answer_text(answer: Any) -> str:
+    if isinstance(answer, type):
+        return f"`{answer.__name__}`"
+    return " and ".join(f"{tuple(shape)} {str(dtype)[6:]}" for shape, dtype in filter(None, answer))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{parity_table()}\n")
