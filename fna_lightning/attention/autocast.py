@@ -8,8 +8,6 @@ import torch
 
 def autocast_type(device: torch.device) -> torch.dtype | None:
     """Return the dtype of autocast on this device, or None if autocast is off."""
-    if device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        return None
     # PyTorch raises an error for a device without autocast, such as meta.
     if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
         return None

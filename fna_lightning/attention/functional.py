@@ -142,8 +142,9 @@ def fractional_attention(
         attention = with_estimate(attention, q, k, mask, enable_gqa=enable_gqa)
     call = Call(attention, q, k, v, mask, dropout_p, heads_per_key_head(q, k) if enable_gqa else 1)
     out = compute(call)
-    if out.dtype is not torch.float64 and (dtype := autocast_type(out.device)) is not None:
-        out = out.to(dtype)
+    # The first condition is the fast one.
+    if not (out.is_cpu and not torch.is_autocast_enabled("cpu")) and out.dtype is not torch.float64:
+        out = out.to(autocast_type(out.device) or out.dtype)
     lse = log_sum_exp(call) if return_lse else None
     if queries is not None:
         out, lse = queries.nest(out), None if lse is None else queries.nest(lse, -1)
