@@ -96,8 +96,8 @@ def fractional_attention(
         exclude_self: whether query ``i`` may not attend to key ``i + offset``; needs m = n + offset.
         offset: position of the first query among the keys, for decoding with cached keys: m - n there.
         return_lse: also return the (..., n) logarithms of the sums of exp(logit) over the allowed keys, in float32 or
-            float64, with gradients; -inf where a query may attend to no key. They allow to merge the outputs of
-            several blocks of keys. They take a second pass over the keys.
+            float64, with gradients; -inf where a query may attend to no key. With them, the outputs of several blocks
+            of keys can be merged. They take a second pass over the keys.
         kernel: a name of ``available_kernels()``, or "auto".
 
     Example:

@@ -164,6 +164,19 @@ def test_one_value_for_all_heads_and_a_number_for_the_other() -> None:
     assert_close(attention_weights(q, k, kappa=kappa), attention_weights(q, k, kappa=[2.0] * H))
 
 
+def test_tensors_in_a_compiled_function() -> None:
+    q, k, v = qkv()
+    alpha = torch.tensor([1.1, 1.3, 1.6, 1.8], requires_grad=True)
+
+    def function(alpha: Tensor) -> Tensor:
+        return fractional_attention(q, k, v, ALLOWED, alpha=alpha, kappa=alpha * 2.0)
+
+    want, out = function(alpha), torch.compile(function, backend="aot_eager", fullgraph=True)(alpha)
+    assert_close(out, want)
+    for got, expected in zip(*(torch.autograd.grad(x.square().sum(), alpha) for x in (out, want)), strict=True):
+        assert_close(got, expected)
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [

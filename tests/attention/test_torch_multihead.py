@@ -105,6 +105,15 @@ def test_dropout_with_weights_updates_the_intrinsic_dimension() -> None:
     assert not torch.equal(layer.core.learned_values()["intrinsic_dim"], before)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_compiled_without_a_graph_break(training: bool) -> None:
+    layer = FractionalMultiheadAttention(DIM, HEADS, batch_first=True, add_bias_kv=True).train(training)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x, padding = tokens(BATCH, N, DIM).float(), torch.arange(N) >= torch.tensor([5, 2])[:, None]
+    for got, want in zip(compiled(x, x, x, padding), layer(x, x, x, padding), strict=True):
+        assert_close(got, want)
+
+
 def test_state_dicts_are_exchanged_with_pytorch_strictly() -> None:
     for options in ({}, {"add_bias_kv": True}, {"kdim": 4, "bias": False}):
         pytorch, ours = (
