@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fna_lightning.attention.distance import distance_dtype
 from fna_lightning.attention.inputs import count_heads
+from fna_lightning.attention.learned import refuse_tensor
 
 Rule = Callable[[int, float | Tensor], float | Tensor]
 POWER_LAW_RULES: dict[str, Rule] = {
@@ -32,11 +33,7 @@ Kappa = float | str | Sequence[float]
 
 def check_kappa(kappa: Kappa) -> None:
     """Raise unless ``kappa`` is a positive number, a list with one number per head, or the name of a rule."""
-    if isinstance(kappa, Tensor):
-        raise TypeError(
-            "kappa of a module must be a number, a list of numbers or a rule, got a tensor; pass learn=['kappa'] to "
-            "learn it, or call fractional_attention, which takes tensors"
-        )
+    refuse_tensor("kappa", kappa, "pass learn=['kappa'] to learn it, or call fractional_attention with the tensor")
     if isinstance(kappa, Sequence) and not isinstance(kappa, str):
         if not kappa:
             raise ValueError("kappa must have one number for each head, got none; give a number for all heads")

@@ -99,6 +99,12 @@ def learned_module(
     return Learned(names, learnable, alpha=alpha) if names else None
 
 
+def refuse_tensor(name: str, value: object, way_out: str) -> None:
+    """Raise if a setting of a module is a tensor, whose gradient the module would not keep with every kernel."""
+    if isinstance(value, Tensor):
+        raise TypeError(f"{name} of a module must be a number, got a tensor; {way_out}")
+
+
 def _alpha_logit(alpha: float | None) -> float:
     if alpha is None or not 1.0 < alpha < 2.0:
         raise ValueError(

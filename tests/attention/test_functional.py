@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from fna_lightning import attention_weights, fractional_attention
-from fna_lightning.attention import Fractional
+from fna_lightning.attention import DotProduct, Fractional, StudentT
 
 from helpers.attention_cpu import needs_kernel
 
@@ -194,10 +194,19 @@ def test_invalid_tensors(settings: dict[str, Any], error: type[Exception], messa
         fractional_attention(*qkv(), **settings)
 
 
-@pytest.mark.parametrize("setting", ["alpha", "kappa"])
-def test_a_module_refuses_a_tensor_rather_than_detaching_it(setting: str) -> None:
-    with pytest.raises(TypeError, match=rf"{setting} of a module.*learn=\['{setting}'\].*fractional_attention"):
-        Fractional(**{setting: torch.tensor(1.5, requires_grad=True)})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("attention", "setting", "way_out"),
+    [
+        (Fractional, "alpha", r"learn=\['alpha'\] .* call fractional_attention with the tensor"),
+        (Fractional, "kappa", r"learn=\['kappa'\] .* call fractional_attention with the tensor"),
+        (Fractional, "intrinsic_dim", r"\.item\(\)"),
+        (StudentT, "nu", r"learn=\['nu'\]"),
+        (DotProduct, "scale", r"learn=\['scale'\]"),
+    ],
+)
+def test_a_module_refuses_a_tensor_rather_than_detaching_it(attention: Any, setting: str, way_out: str) -> None:
+    with pytest.raises(TypeError, match=f"{setting} of a module must be a number, got a tensor; .*{way_out}"):
+        attention(**{setting: torch.tensor(1.5, requires_grad=True)})
 
 
 def merge(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
