@@ -173,8 +173,8 @@ class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
                 raise AssertionError("a nested key has lengths of its own; key_padding_mask must be None")
             key_padding_mask = ~keys.tokens()
         # The same tensor for the same argument: query is key means self-attention.
-        dense = (x if id(x) not in padded else padded[id(x)].dense for x in tensors.values())
-        out, weights = self.forward(*dense, key_padding_mask, *options)
+        query, key, value = (padded[id(x)].dense if id(x) in padded else x for x in tensors.values())
+        out, weights = self.forward(query, key, value, key_padding_mask, *options)
         return out if queries is None else queries.nest(out), weights
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
