@@ -18,9 +18,10 @@ from fna_lightning.attention.inputs import check_queries_and_keys, heads_per_key
 from fna_lightning.attention.kernels import Call, check_kernel_name, compute
 from fna_lightning.attention.kernels.base import Radial
 from fna_lightning.attention.masks import AttentionMask, build_mask, masked_softmax
+from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
 
-class Attention(nn.Module, ABC):
+class Attention(NotScriptable, nn.Module, ABC):
     """Averages values with weights given by a positive kernel between queries and keys.
 
     An attention has no parameters by default, so one object can serve all layers and can replace another one in a
@@ -130,6 +131,9 @@ class Attention(nn.Module, ABC):
         enable_gqa: bool = False,
     ) -> Tensor:
         """Return the (B, H, N, D_v) weighted means of the (B, H, M, D_v) values; arguments as for ``weights``."""
+        if isinstance(q, Proxy):
+            masking = {"is_causal": is_causal, "offset": offset, "bias": bias, "enable_gqa": enable_gqa}
+            return as_fx_node(self, q, (q, k, v, mask), **masking)
         attention_mask = self.mask_for(q, k, mask, is_causal=is_causal, offset=offset, bias=bias, enable_gqa=enable_gqa)
         group_size = heads_per_key_head(q, k) if enable_gqa else 1
         return compute(Call(self, q, k, v, attention_mask, self.dropout if self.training else 0.0, group_size))

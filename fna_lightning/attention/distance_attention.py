@@ -13,7 +13,7 @@ from fna_lightning.attention.distance import euclidean, squared_euclidean, squar
 from fna_lightning.attention.heads import in_distance_dtype, per_head
 from fna_lightning.attention.intrinsic_dim import RunningIntrinsicDim
 from fna_lightning.attention.kappa import Kappa, check_kappa, kappa_per_head, resolve_kappa
-from fna_lightning.attention.learned import Learned
+from fna_lightning.attention.learned import Learned, refuse_tensor
 from fna_lightning.attention.masks import AttentionMask
 
 # The methods that define the formula of an attention, see ``DistanceAttention.radial_form``.
@@ -50,6 +50,7 @@ class DistanceAttention(Attention):
     def __init__(self, kappa: Kappa, intrinsic_dim: IntrinsicDim, learned: Learned | None, **options: Any) -> None:
         super().__init__(**options)
         check_kappa(kappa)
+        refuse_tensor("intrinsic_dim", intrinsic_dim, "convert it with .item()")
         if isinstance(intrinsic_dim, str):
             if intrinsic_dim != "auto":
                 raise ValueError(

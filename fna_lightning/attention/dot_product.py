@@ -18,7 +18,7 @@ from torch import Tensor
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.distance import distance_dtype, unit
 from fna_lightning.attention.heads import in_distance_dtype, per_head
-from fna_lightning.attention.learned import learned_module
+from fna_lightning.attention.learned import learned_module, refuse_tensor
 from fna_lightning.attention.masks import AttentionMask
 
 # Initial scale of cosines, which lie in [-1, 1].
@@ -57,6 +57,7 @@ class DotProduct(Attention):
         learn: Sequence[str] = (),
     ) -> None:
         super().__init__(dropout=dropout, exclude_self=exclude_self, density_power=density_power, kernel=kernel)
+        refuse_tensor("scale", scale, "pass learn=['scale'] to learn it")
         if scale is not None and not (scale > 0.0 and math.isfinite(scale)):
             raise ValueError(f"scale must be positive and finite, got {scale}; None is d_H^-1/2, or 10 with qk_norm")
         self.scale = scale

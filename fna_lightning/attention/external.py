@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.inputs import heads_per_key_head
 from fna_lightning.attention.kernels import Call, compute
+from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
 
-class ExternalAttention(nn.Module):
+class ExternalAttention(NotScriptable, nn.Module):
     """Attention core for third-party models: takes projected q, k, v.
 
     Args:
@@ -56,6 +57,9 @@ class ExternalAttention(nn.Module):
                 does not depend on it: hooks need it to know whether the weights form a graph of tokens.
             enable_gqa: grouped heads: k and v may have fewer heads than q, see ``Attention.weights``.
         """
+        if isinstance(q, Proxy):
+            options = {"bias": bias, "is_causal": is_causal, "dropout": dropout, "is_self": is_self}
+            return as_fx_node(self, q, (q, k, v, mask), **options, enable_gqa=enable_gqa)
         attention_mask = self.attention.mask_for(q, k, mask, is_causal=is_causal, bias=bias, enable_gqa=enable_gqa)
         group_size = heads_per_key_head(q, k) if enable_gqa else 1
         return compute(Call(self.attention, q, k, v, attention_mask, dropout, group_size))

@@ -18,7 +18,7 @@ from fna_lightning.attention.heads import in_distance_dtype, per_head
 from fna_lightning.attention.inputs import count_heads, repeat_heads
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.attention.kernels.base import Profile, Radial
-from fna_lightning.attention.learned import learned_module
+from fna_lightning.attention.learned import learned_module, refuse_tensor
 
 
 class Fractional(DistanceAttention):
@@ -55,6 +55,7 @@ class Fractional(DistanceAttention):
         kernel: str = "auto",
         learn: Sequence[str] = (),
     ) -> None:
+        refuse_tensor("alpha", alpha, "pass learn=['alpha'] to learn it, or call fractional_attention with the tensor")
         if not 1.0 <= alpha <= 2.0:
             raise ValueError(f"alpha must lie in [1, 2] (2 is the Gaussian, smaller reaches further), got {alpha}")
         super().__init__(

@@ -62,8 +62,14 @@ def check_queries_and_keys(
 
     Raises:
         ValueError: if shapes or devices do not match, or the offset is too large.
-        TypeError: if a dtype is not allowed, or queries and keys have different dtypes without autocast.
+        TypeError: if a tensor is nested, a dtype is not allowed, or queries and keys have different dtypes without
+            autocast.
     """
+    if q.is_nested or k.is_nested:
+        raise TypeError(
+            "a module for projected tokens takes dense tensors, got a nested one; use fractional_attention or "
+            "FractionalMultiheadAttention, which pad nested tensors, or pad them with to_padded_tensor"
+        )
     q_shape, k_shape = q.shape, k.shape
     if len(q_shape) < 2 or len(k_shape) < 2:
         raise ValueError(f"q and k must be (..., tokens, width), got {tuple(q_shape)} and {tuple(k_shape)}")

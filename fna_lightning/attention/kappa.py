@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fna_lightning.attention.distance import distance_dtype
 from fna_lightning.attention.inputs import count_heads
+from fna_lightning.attention.learned import refuse_tensor
 
 Rule = Callable[[int, float | Tensor], float | Tensor]
 POWER_LAW_RULES: dict[str, Rule] = {
@@ -32,11 +33,12 @@ Kappa = float | str | Sequence[float]
 
 def check_kappa(kappa: Kappa) -> None:
     """Raise unless ``kappa`` is a positive number, a list with one number per head, or the name of a rule."""
+    refuse_tensor("kappa", kappa, "pass learn=['kappa'] to learn it, or call fractional_attention with the tensor")
     if isinstance(kappa, Sequence) and not isinstance(kappa, str):
         if not kappa:
             raise ValueError("kappa must have one number for each head, got none; give a number for all heads")
         for head_kappa in kappa:
-            check_kappa(float(head_kappa))
+            check_kappa(head_kappa if isinstance(head_kappa, Tensor) else float(head_kappa))
     elif isinstance(kappa, str):
         if kappa != "auto" and kappa not in POWER_LAW_RULES:
             raise ValueError(

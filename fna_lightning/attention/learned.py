@@ -64,12 +64,45 @@ class Learned(nn.Module):
         return f"{' and '.join(self.names)} of {count} heads"
 
 
+class HeadValues(Learned):
+    """alpha and kappa of each head that the caller passes as tensors, in the place of learned ones.
+
+    Args:
+        alpha: (H,) or (1,) values in [1, 2), or None if alpha is a number.
+        kappa: (H,) or (1,) positive values, or None if kappa is a number or a rule.
+    """
+
+    alpha_values: Tensor | None
+    kappa_values: Tensor | None
+
+    def __init__(self, alpha: Tensor | None, kappa: Tensor | None) -> None:
+        super().__init__((), ())
+        # As buffers, because the kernel `chunked` differentiates with respect to parameters and buffers.
+        self.register_buffer("alpha_values", alpha, persistent=False)
+        self.register_buffer("kappa_values", kappa, persistent=False)
+
+    def alpha(self, fixed: float) -> float | Tensor:
+        return fixed if self.alpha_values is None else self.alpha_values
+
+    def scale(self, initial: float | Tensor) -> float | Tensor:
+        return initial if self.kappa_values is None else self.kappa_values
+
+    def extra_repr(self) -> str:
+        return ""
+
+
 def learned_module(
     learn: Sequence[str] | str, learnable: tuple[str, ...], *, alpha: float | None = None
 ) -> Learned | None:
     """Return the parameters named by the argument ``learn`` of an attention, or None if it is empty."""
     names = (learn,) if isinstance(learn, str) else tuple(learn)
     return Learned(names, learnable, alpha=alpha) if names else None
+
+
+def refuse_tensor(name: str, value: object, way_out: str) -> None:
+    """Raise if a setting of a module is a tensor, whose gradient the module would not keep with every kernel."""
+    if isinstance(value, Tensor):
+        raise TypeError(f"{name} of a module must be a number, got a tensor; {way_out}")
 
 
 def _alpha_logit(alpha: float | None) -> float:

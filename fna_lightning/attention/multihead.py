@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.projections import LinearProjection, Projection, linear_map
+from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
 
 class KeyValueCache:
@@ -32,7 +33,7 @@ class KeyValueCache:
             self.k, self.v = self.k[rows], self.v[rows]
 
 
-class MultiheadAttention(nn.Module):
+class MultiheadAttention(NotScriptable, nn.Module):
     """Multi-head attention with any ``Attention`` between the projected queries and keys.
 
     Args:
@@ -78,6 +79,8 @@ class MultiheadAttention(nn.Module):
             cache: self-attention: the earlier tokens, to which the new ones are appended. Cross-attention: keys and
                 values of the context, computed on the first call.
         """
+        if isinstance(x, Proxy):
+            return as_fx_node(self, x, (x, context, mask), is_causal=is_causal, cache=cache)
         if context is not None and cache is not None and cache.k is not None and cache.v is not None:
             q, k, v = self._split(self.projection.query(x)), cache.k, cache.v
         else:

@@ -18,7 +18,7 @@ from fna_lightning.attention.distance_attention import DistanceAttention, Intrin
 from fna_lightning.attention.heads import in_distance_dtype, per_head
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.attention.kernels.base import Radial
-from fna_lightning.attention.learned import learned_module
+from fna_lightning.attention.learned import learned_module, refuse_tensor
 
 
 class StudentT(DistanceAttention):
@@ -51,6 +51,7 @@ class StudentT(DistanceAttention):
         kernel: str = "auto",
         learn: Sequence[str] = (),
     ) -> None:
+        refuse_tensor("nu", nu, "pass learn=['nu'] to learn it")
         if not (nu > 0.0 and math.isfinite(nu)):
             raise ValueError(f"nu must be positive and finite, got {nu}; Fractional(alpha=2.0) is the Gaussian limit")
         super().__init__(

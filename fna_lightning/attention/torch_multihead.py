@@ -1,9 +1,11 @@
 """Fractional attention with the signature, parameters and masks of ``torch.nn.MultiheadAttention``.
 
-It replaces PyTorch's layer anywhere and loads its weights:
+It replaces PyTorch's layer anywhere, also in a model that is already built, and loads its weights:
 
-    layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
-    layer.self_attn = FractionalMultiheadAttention(64, 4, batch_first=True, alpha=1.2)
+    for layer in encoder.layers:
+        attention = FractionalMultiheadAttention(64, 4, batch_first=True, alpha=1.2)
+        attention.load_state_dict(layer.self_attn.state_dict())
+        layer.self_attn = attention
 """
 
 from typing import Any
@@ -15,20 +17,25 @@ from torch.nn import functional as F
 from fna_lightning.attention.external import ExternalAttention
 from fna_lightning.attention.fractional import Fractional
 from fna_lightning.attention.kappa import Kappa
+from fna_lightning.attention.nested import check_same_lengths, pad
+from fna_lightning.attention.torch_masks import check_inputs, check_masks, merge_masks
+from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
 
-class FractionalMultiheadAttention(nn.MultiheadAttention):
+class FractionalMultiheadAttention(NotScriptable, nn.MultiheadAttention):
     """``nn.MultiheadAttention`` whose weights are a power law of the distance between query and key.
 
     PyTorch's conventions apply: True in ``key_padding_mask`` and in a boolean ``attn_mask`` means "may *not* attend",
     and a float mask is added to the logits. A query that may attend to no key gets 0 (plus the bias of the output
-    projection), not NaN.
+    projection), not NaN. Errors have the types that PyTorch's layer raises.
 
     Args:
         embed_dim: width of a token.
         num_heads: number of heads; must divide ``embed_dim``.
         dropout: probability of dropping an attention weight in training.
         bias: whether the projections have biases.
+        add_bias_kv: whether a learned key and value are appended to the keys and values.
+        add_zero_attn: whether a key and a value of zeros are appended to the keys and values.
         kdim: width of the key tokens; None is ``embed_dim``.
         vdim: width of the value tokens; None is ``embed_dim``.
         batch_first: whether tokens are (batch, token, width) rather than (token, batch, width).
@@ -45,6 +52,8 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
@@ -55,27 +64,30 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
         kappa: Kappa = "auto",
         **options: Any,
     ) -> None:
-        if num_heads < 1 or embed_dim % num_heads:
-            raise ValueError(
+        if embed_dim > 0 and num_heads > 0 and embed_dim % num_heads:
+            raise AssertionError(
                 f"embed_dim ({embed_dim}) must be a multiple of num_heads ({num_heads}); change one of them"
             )
         super().__init__(
             embed_dim,
             num_heads,
-            dropout=dropout,
-            bias=bias,
-            kdim=kdim,
-            vdim=vdim,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
+            dropout,
+            bias,
+            add_bias_kv,
+            add_zero_attn,
+            kdim,
+            vdim,
+            batch_first,
+            device,
+            dtype,
         )
         self.packed_weight = self._qkv_same_embed_dim
         # A private attribute of PyTorch, and the only per-module way to keep the fast path of
         # nn.TransformerEncoderLayer off: in evaluation that path does not call this module but computes dot-product
         # attention from its weights, unless the attribute says that the projections are separate.
         self._qkv_same_embed_dim = False
-        self.core = ExternalAttention(Fractional(alpha, kappa, **options), num_heads, embed_dim // num_heads)
+        core = ExternalAttention(Fractional(alpha, kappa, **options), num_heads, embed_dim // num_heads)
+        self.core = core.to(device=device, dtype=dtype)
 
     def forward(
         self,
@@ -90,90 +102,118 @@ class FractionalMultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the output tokens, and the weights if ``need_weights``.
 
+        Nested tensors (B, N, E) with a length for each sequence are padded for the call, also in training. The output
+        is nested if ``query`` is. The weights are dense; their rows for padding have no meaning.
+
         Args:
             query: (B, N, E), (N, B, E) if not ``batch_first``, or (N, E) for one sequence.
             key: as ``query`` with M tokens of width ``kdim``.
             value: as ``key`` with width ``vdim``.
             key_padding_mask: (B, M), True (or -inf) where a key is padding; a finite float is added to its logits.
-            need_weights: also return the weights, which needs an (N, M) matrix; False is faster.
+            need_weights: also return the weights, which needs an (N, M) matrix; False is faster. They have the dtype
+                of the output and, in training, the dropout of the call.
             attn_mask: (N, M) or (B * heads, N, M), True where attention is forbidden, or a float to add.
             average_attn_weights: return the mean weights of the heads, (B, N, M), rather than (B, H, N, M).
-            is_causal: a hint that ``attn_mask`` is the causal mask; it needs ``attn_mask``, as in PyTorch.
+            is_causal: a hint that ``attn_mask`` is the causal mask; it needs ``attn_mask``, as in PyTorch. Without
+                padding mask and weights the mask is then not read.
         """
-        if is_causal and attn_mask is None:
-            raise ValueError(
-                "is_causal is a hint about attn_mask, as in torch.nn.MultiheadAttention, and attn_mask is None; pass "
-                "nn.Transformer.generate_square_subsequent_mask(n) too"
+        if isinstance(query, Proxy):
+            masks = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return as_fx_node(self, query, (query, key, value, *masks))
+        if query.is_nested or key.is_nested or value.is_nested:
+            return self._nested_forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
         is_self = query is key
+        check_inputs(self, query, key, value, key_padding_mask, attn_mask, is_causal)
         unbatched = query.dim() == 2
-        if not (query.dim() == key.dim() == value.dim() and query.dim() in (2, 3)):
-            raise ValueError(
-                "query, key and value must all have two axes (one sequence) or three (a batch), got "
-                f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
-            )
         if unbatched:
-            query, key, value = (tokens[None] for tokens in (query, key, value))
+            query, key, value = query[None], key[None], value[None]
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
-            query, key, value = (tokens.transpose(0, 1) for tokens in (query, key, value))
+            query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
         q, k, v = self._heads(query, key, value)
-        _check_masks(key_padding_mask, attn_mask, q, k)
-        mask, bias = self._merge_masks(key_padding_mask, attn_mask, q)
+        causal = is_causal and key_padding_mask is None and not need_weights and self.bias_k is None
+        causal = causal and not self.add_zero_attn
+        if causal:
+            attn_mask = None
+        check_masks(key_padding_mask, attn_mask, q, k, need_weights)
+        k, v, extra_keys = self._append_keys(k, v)
+        mask, bias = merge_masks(key_padding_mask, attn_mask, q, extra_keys)
         dropout = self.dropout if self.training else 0.0
-        out = self.core(q, k, v, mask, bias=bias, dropout=dropout, is_self=is_self)
+        weights: Tensor | None = None
+        if (need_weights and dropout) or dropout >= 1.0:
+            weights = self._dropped_weights(q, k, mask, bias, dropout)
+            out = weights @ v
+        else:
+            out = self.core(q, k, v, mask, bias=bias, is_causal=causal, dropout=dropout, is_self=is_self)
+            if need_weights:
+                weights = self.core.attention.weights(q, k, mask, bias=bias).to(q.dtype)
         out = self.out_proj(out.transpose(1, 2).flatten(2))
-        weights = self.core.attention.weights(q, k, mask, bias=bias) if need_weights else None
-        if weights is not None and average_attn_weights:
+        if not need_weights:
+            weights = None
+        elif average_attn_weights and weights is not None:
             weights = weights.mean(dim=1)
         if unbatched:
             return out[0], None if weights is None else weights[0]
         return out if self.batch_first else out.transpose(0, 1), weights
 
-    def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    def _nested_forward(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, *options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the output for nested tensors, by padding them."""
+        if not self.batch_first:
+            raise AssertionError("nested tensors need batch_first=True, because their first axis is the batch")
+        tensors = {"query": query, "key": key, "value": value}
+        padded = {id(x): pad(name, x) for name, x in tensors.items() if x.is_nested}
+        queries, keys, values = (padded.get(id(x)) for x in tensors.values())
+        check_same_lengths("key", keys, "value", values)
+        if keys is not None:
+            if key_padding_mask is not None:
+                raise AssertionError("a nested key has lengths of its own; key_padding_mask must be None")
+            key_padding_mask = ~keys.tokens()
+        # The same tensor for the same argument: query is key means self-attention.
+        query, key, value = (padded[id(x)].dense if id(x) in padded else x for x in tensors.values())
+        out, weights = self.forward(query, key, value, key_padding_mask, *options)
+        return out if queries is None else queries.nest(out), weights
+
+    def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.packed_weight:
             matrices = self.in_proj_weight.chunk(3)
         else:
             matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        return tuple(
+        q, k, v = (
             F.linear(tokens, matrix, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for tokens, matrix, bias in zip((query, key, value), matrices, biases, strict=True)
         )
+        return q, k, v
 
-    def _merge_masks(
-        self, padding: Tensor | None, mask: Tensor | None, q: Tensor
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return PyTorch's two masks as one boolean mask (True = may attend) and one bias."""
-        if mask is not None and mask.dim() == 3:
-            mask = mask.unflatten(0, (q.size(0), self.num_heads))
-        allowed: Tensor | None = None
-        bias: Tensor | None = None
-        for torch_mask in (mask, None if padding is None else padding[:, None, None, :]):
-            if torch_mask is None:
-                continue
-            if torch_mask.dtype == torch.bool:
-                allowed = ~torch_mask if allowed is None else allowed & ~torch_mask
-            else:
-                bias = torch_mask if bias is None else bias + torch_mask
-        return allowed, bias
+    def _append_keys(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Return keys and values with those of ``add_bias_kv`` and ``add_zero_attn``, and how many these are."""
+        if self.bias_k is None and not self.add_zero_attn:
+            return k, v, 0
+        extra_keys: list[Tensor] = []
+        extra_values: list[Tensor] = []
+        if self.bias_k is not None and self.bias_v is not None:
+            for extra, learned in ((extra_keys, self.bias_k), (extra_values, self.bias_v)):
+                extra.append(learned.view(self.num_heads, 1, -1).expand(len(k), -1, -1, -1).to(k.dtype))
+        if self.add_zero_attn:
+            extra_keys.append(torch.zeros_like(k[:, :, :1]) if k.size(2) else k.new_zeros(*k.shape[:2], 1, k.size(3)))
+            extra_values.append(torch.zeros_like(extra_keys[-1]))
+        return torch.cat([k, *extra_keys], dim=2), torch.cat([v, *extra_values], dim=2), len(extra_keys)
 
+    def _dropped_weights(
+        self, q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, dropout: float
+    ) -> Tensor:
+        """Return the weights after dropout, in the dtype of the queries, for output and caller alike."""
+        attention = self.core.attention
+        if attention.training:
+            attention.observe_keys(k, attention.mask_for(q, k, mask, bias=bias))
+        return F.dropout(attention.weights(q, k, mask, bias=bias), dropout).to(q.dtype)
 
-def _check_masks(padding: Tensor | None, mask: Tensor | None, q: Tensor, k: Tensor) -> None:
-    """Raise unless PyTorch's two masks have the right shape, device and dtype, before they are merged into one."""
-    batch, heads, n, _ = q.shape
-    m = k.size(2)
-    if padding is not None and padding.shape != (k.size(0), m):
-        raise ValueError(f"key_padding_mask must be (batch, keys) with {k.size(0)} and {m}, got {tuple(padding.shape)}")
-    if mask is not None and mask.shape not in ((n, m), (batch * heads, n, m)):
-        raise ValueError(
-            f"attn_mask must be ({n}, {m}), queries and keys, or (batch * heads, {n}, {m}) with {batch} * {heads}, got "
-            f"{tuple(mask.shape)}"
-        )
-    for name, tensor in (("key_padding_mask", padding), ("attn_mask", mask)):
-        if tensor is None:
-            continue
-        if tensor.device != q.device:
-            raise ValueError(f"query is on {q.device} and {name} is on {tensor.device}; move them to the same device")
-        if tensor.dtype is not torch.bool and not tensor.is_floating_point():
-            raise TypeError(f"{name} must be boolean (True = may not attend) or floating-point, got {tensor.dtype}")
+    def _reset_parameters(self) -> None:
+        # PyTorch's method reads the private attribute of the constructor, which must then describe the parameters.
+        same, self._qkv_same_embed_dim = self._qkv_same_embed_dim, self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = same

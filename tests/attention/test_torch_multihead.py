@@ -36,13 +36,23 @@ CALLS: list[dict[str, Any]] = [
     {"attn_mask": torch.zeros(N, M).double().masked_fill(torch.ones(N, M).triu(1) > 0, -torch.inf)},
     {"attn_mask": tokens(BATCH * HEADS, N, M, seed=5) > 1.0},
     {"key_padding_mask": torch.arange(M) >= torch.tensor([7, 4])[:, None], "attn_mask": tokens(N, M, seed=4) > 1.5},
+    {"key_padding_mask": torch.arange(M).double() * torch.tensor([[0.1], [-0.2]]).double()},
+    {"attn_mask": ~torch.ones(N, M, dtype=torch.bool).tril(), "is_causal": True},
 ]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: "+".join(call) or "plain")
 @pytest.mark.parametrize(
     "options",
-    [{"batch_first": True}, {}, {"bias": False, "batch_first": True}, {"kdim": 4, "vdim": 6, "batch_first": True}],
+    [
+        {"batch_first": True},
+        {},
+        {"bias": False, "batch_first": True},
+        {"kdim": 4, "vdim": 6, "batch_first": True},
+        {"add_bias_kv": True, "batch_first": True},
+        {"add_zero_attn": True, "batch_first": True},
+        {"add_bias_kv": True, "add_zero_attn": True, "kdim": 4},
+    ],
     ids=str,
 )
 def test_with_dot_products_it_equals_pytorch(options: dict[str, Any], call: dict[str, Any]) -> None:
@@ -60,6 +70,69 @@ def test_with_dot_products_it_equals_pytorch(options: dict[str, Any], call: dict
     assert (got[1] is None) == (want[1] is None)
     if want[1] is not None:
         assert_close(got[1], want[1])
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_the_causal_hint_replaces_the_mask_as_in_pytorch(need_weights: bool) -> None:
+    """Without weights and padding PyTorch does not read the mask."""
+    pytorch, ours = pair(batch_first=True)
+    q, k = tokens(BATCH, N, DIM), tokens(BATCH, M, DIM, seed=1)
+    call: dict[str, Any] = {"attn_mask": tokens(N, M) > 0.3, "is_causal": True, "need_weights": need_weights}
+    assert_close(ours(q, k, k, **call)[0], pytorch(q, k, k, **call)[0])
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_weights_are_returned_with_the_dropout_of_the_call(average: bool) -> None:
+    """The random numbers are drawn as in PyTorch's layer, so the same weights are dropped."""
+    pytorch, ours = (layer.train() for layer in pair(dropout=0.5, batch_first=True))
+    q, k = tokens(BATCH, N, DIM), tokens(BATCH, M, DIM, seed=1)
+    results = []
+    for layer in (ours, pytorch):
+        torch.manual_seed(1)
+        results.append(layer(q, k, k, average_attn_weights=average))
+    assert (results[1][1] == 0).any() or average
+    for got, want in zip(*results, strict=True):
+        assert_close(got, want)
+    with pytest.raises(AssertionError):
+        assert_close(ours(q, k, k)[1], ours.eval()(q, k, k)[1])
+
+
+def test_dropout_with_weights_updates_the_intrinsic_dimension() -> None:
+    layer = FractionalMultiheadAttention(DIM, HEADS, 0.5, batch_first=True, intrinsic_dim="auto").train()
+    before = layer.core.learned_values()["intrinsic_dim"].clone()
+    x = tokens(4, 40, DIM).float()
+    layer(x, x, x)
+    assert not torch.equal(layer.core.learned_values()["intrinsic_dim"], before)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_compiled_without_a_graph_break(training: bool) -> None:
+    layer = FractionalMultiheadAttention(DIM, HEADS, batch_first=True, add_bias_kv=True).train(training)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x, padding = tokens(BATCH, N, DIM).float(), torch.arange(N) >= torch.tensor([5, 2])[:, None]
+    for got, want in zip(compiled(x, x, x, padding), layer(x, x, x, padding), strict=True):
+        assert_close(got, want)
+
+
+def test_state_dicts_are_exchanged_with_pytorch_strictly() -> None:
+    for options in ({}, {"add_bias_kv": True}, {"kdim": 4, "bias": False}):
+        pytorch, ours = (
+            nn.MultiheadAttention(DIM, HEADS, **options),
+            FractionalMultiheadAttention(DIM, HEADS, **options),
+        )
+        ours.load_state_dict(pytorch.state_dict(), strict=True)
+        pytorch.load_state_dict(ours.state_dict(), strict=True)
+        assert list(ours.state_dict()) == list(pytorch.state_dict())
+
+
+def test_parameters_are_reset_and_created_as_in_pytorch() -> None:
+    pytorch, ours = nn.MultiheadAttention(DIM, HEADS), FractionalMultiheadAttention(DIM, HEADS, learn=["kappa"])
+    for layer in (pytorch, ours):
+        torch.manual_seed(0)
+        layer._reset_parameters()
+    assert_close(ours.in_proj_weight, pytorch.in_proj_weight)
+    layer = FractionalMultiheadAttention(DIM, HEADS, device="meta", dtype=torch.float64, learn=["alpha", "kappa"])
+    assert {(parameter.device.type, parameter.dtype) for parameter in layer.parameters()} == {("meta", torch.float64)}
 
 
 def test_one_sequence_without_a_batch() -> None:
@@ -103,6 +176,56 @@ def test_pytorch_encoder_calls_it_in_training_and_in_evaluation() -> None:
     assert weights[1, :, 2:].eq(0).all()
 
 
+def exchanged(model: nn.Module, **options: Any) -> nn.Module:
+    """Replace every ``nn.MultiheadAttention`` in a model that is already built, and keep its weights."""
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is nn.MultiheadAttention:
+                ours = FractionalMultiheadAttention(
+                    layer.embed_dim, layer.num_heads, layer.dropout, batch_first=layer.batch_first, **options
+                )
+                ours.load_state_dict(layer.state_dict())
+                setattr(parent, name, ours)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_exchange_in_an_encoder_that_is_already_built(mode: Any, activation: str) -> None:
+    """In inference with padding, such an encoder passes nested tensors to its layers."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, activation=activation)
+    model = exchanged(nn.TransformerEncoder(layer, 2))
+    assert model.use_nested_tensor
+    x, padding = tokens(3, 6, 16).float(), torch.arange(6) >= torch.tensor([6, 3, 1])[:, None]
+    trained = model(x, src_key_padding_mask=padding)
+    causal = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    causal_trained = model(x, causal, padding)
+    with mode():
+        evaluated, causal_evaluated = model.eval()(x, src_key_padding_mask=padding), model(x, causal, padding)
+        mixed = exchanged(nn.TransformerEncoder(layer, 2))
+        mixed.layers[1] = layer  # PyTorch's own layer, which takes the fast path
+        mixed.eval()(x, src_key_padding_mask=padding)
+    assert_close(evaluated[~padding], trained[~padding])
+    assert_close(causal_evaluated[~padding], causal_trained[~padding])
+
+
+def test_exchange_in_a_transformer_that_is_already_built() -> None:
+    torch.manual_seed(0)
+    model = exchanged(nn.Transformer(16, 4, 1, 1, 32, dropout=0.0, batch_first=True))
+    source, target = tokens(2, 6, 16).float(), tokens(2, 5, 16, seed=1).float()
+    call: dict[str, Any] = {
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(5),
+        "memory_key_padding_mask": torch.arange(6) >= torch.tensor([6, 3])[:, None],
+    }
+    trained = model(source, target, **call)
+    with torch.inference_mode():
+        assert_close(model.eval()(source, target, **call), trained)
+        assert_close(model(source, target, **call, tgt_is_causal=True), trained)
+    assert all(type(layer.self_attn) is FractionalMultiheadAttention for layer in model.decoder.layers)
+
+
 def test_padding_has_no_influence_and_a_row_without_keys_is_0() -> None:
     layer = FractionalMultiheadAttention(DIM, HEADS, bias=False, batch_first=True).double()
     x = tokens(1, N, DIM)
@@ -122,11 +245,11 @@ def test_alpha_and_kappa_can_be_learned() -> None:
 
 
 def test_invalid_arguments_raise() -> None:
-    with pytest.raises(ValueError, match=r"embed_dim \(10\) must be a multiple of num_heads \(3\)"):
+    with pytest.raises(AssertionError, match=r"embed_dim \(10\) must be a multiple of num_heads \(3\)"):
         FractionalMultiheadAttention(10, 3)
     layer = FractionalMultiheadAttention(DIM, HEADS)
     x = tokens(N, BATCH, DIM).float()
-    with pytest.raises(ValueError, match=r"is_causal is a hint about attn_mask.*generate_square_subsequent_mask"):
+    with pytest.raises(RuntimeError, match=r"is_causal is a hint about attn_mask.*generate_square_subsequent_mask"):
         layer(x, x, x, is_causal=True)
-    with pytest.raises(ValueError, match=r"with 2 \* 3, got \(4, 5, 5\)"):
+    with pytest.raises(RuntimeError, match=r"with 2 \* 3, got \(4, 5, 5\)"):
         layer(x, x, x, attn_mask=torch.zeros(4, N, N, dtype=torch.bool))
