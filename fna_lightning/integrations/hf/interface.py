@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from transformers.utils.output_capturing import _active_collector
 
 from fna_lightning.attention import DotProduct, ExternalAttention
+from fna_lightning.attention.inputs import heads_per_key_head, repeat_heads
 from fna_lightning.integrations.hf.layers import core_of
 from fna_lightning.integrations.hf.options import UNSUPPORTED_OPTIONS, refusal
 from fna_lightning.integrations.hf.window import WindowMask, windowed_attention
@@ -61,12 +62,18 @@ def fna_attention(
         key, value = key[:, :, : query.size(2)], value[:, :, : query.size(2)]
         position_bias = None if position_bias is None else position_bias[..., : query.size(2)]
     mask, bias = _mask_and_bias(attention_mask, position_bias)
-    out = core(query, key, value, mask, bias=bias, is_causal=causal, dropout=dropout, enable_gqa=True)
     weights = None
     if with_weights:
         weights = core.attention.weights(query, key, mask, bias=bias, is_causal=causal, enable_gqa=True)
+    if weights is not None and weights.requires_grad and not _has_hooks(core):
+        # The output is computed from the returned weights, so that they have a gradient, as in eager attention.
+        weights = F.dropout(weights, dropout)
+        out = weights.to(value.dtype) @ repeat_heads(value, heads_per_key_head(query, key))
+    else:
+        out = core(query, key, value, mask, bias=bias, is_causal=causal, dropout=dropout, enable_gqa=True)
+    if weights is not None and empty > 0:
         # Eager attention returns a column for every key of a static cache.
-        weights = F.pad(weights, (0, max(empty, 0)))
+        weights = F.pad(weights, (0, empty))
     return out.transpose(1, 2).contiguous(), weights
 
 
