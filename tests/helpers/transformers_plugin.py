@@ -81,8 +81,9 @@ def replace_attention(name: str) -> None:
     PreTrainedModel._check_and_adjust_attn_implementation = check
     # transformers allows config.output_attentions with the name "eager" only; here the weights of FNA are tested.
     PreTrainedConfig.validate_output_attentions = lambda self: None
-    getter = PreTrainedConfig.output_attentions.fget
-    PreTrainedConfig.output_attentions = property(getter, lambda self, value: setattr(self, "_output_attentions", value))
+    PreTrainedConfig.output_attentions = property(
+        lambda self: self._output_attentions, lambda self, value: setattr(self, "_output_attentions", value)
+    )
 
 
 def stub_missing_names(source: str) -> list[str]:

@@ -66,8 +66,8 @@ def gpt_oss() -> tf.PreTrainedModel:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (gemma2, r"Gemma2ForCausalLM caps the logits of its attention \(softcap\).*use a model without logit soft caps"),
-        (gpt_oss, r"GptOssForCausalLM adds attention sinks to the softmax \(s_aux\).*use a model without attention sin"),
+        (gemma2, r"Gemma2ForCausalLM caps the logits of its attention \(softcap\).*use a model without logit soft"),
+        (gpt_oss, r"GptOssForCausalLM adds attention sinks to the softmax \(s_aux\).*use a model without attention"),
     ],
 )
 def test_unsupported_options_are_refused_before_the_first_forward(make: type, message: str) -> None:

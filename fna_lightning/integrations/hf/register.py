@@ -46,7 +46,7 @@ def _wrap_set_attn_implementation() -> None:
         if attn_implementation == NAME:
             refuse_unsupported(self)
         original(self, attn_implementation, *args, **kwargs)
-        if attn_implementation == NAME:
+        if self.config._attn_implementation == NAME:
             settings = Settings.read(self.config)
             settings.write(self.config)
             attach(self, settings, replace=False)
