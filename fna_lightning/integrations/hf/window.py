@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.masking_utils import prepare_padding_mask, sdpa_mask
+from transformers.utils.import_utils import is_tracing
 
 from fna_lightning.attention import ExternalAttention
 
@@ -104,14 +105,13 @@ def fna_mask(
         or kv_length <= max(local_size, MAX_BLOCK)
         or q_length <= MIN_BLOCK
         or isinstance(q_offset, Tensor)
-        or torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        or is_tracing(attention_mask)
     ):
         return sdpa_mask(
             batch_size,
             q_length,
             kv_length,
-            q_offset,
+            q_offset,  # type: ignore[arg-type] # transformers passes a tensor with a static cache
             kv_offset,
             attention_mask=attention_mask,
             local_size=local_size,
