@@ -44,6 +44,7 @@ def test_failures_are_classified_and_listed() -> None:
     listed = suite.failures([row])
     assert "- `test_ours` (bert): failure of FNA." in listed
     assert "- `test_broken` (bert): also fails with eager attention." in listed
+    assert '- `test_eager_matches_sdpa*` (bert): asserts that "eager" and "sdpa" have the same output.' in listed
     assert '- `test_can_set_attention_dynamically` (bert): asserts that a model set to "eager" has that name.' in listed
 
 

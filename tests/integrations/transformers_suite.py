@@ -77,6 +77,13 @@ def asserted(test: str) -> str | None:
     return next((reason for words, reason in ASSERT_ANOTHER.items() if name.startswith(words)), None)
 
 
+def family(test: str) -> str:
+    """Return the name of a test; the cases of a parametrized test in ``ASSERT_ANOTHER`` have one name, with a star."""
+    name = test.rpartition("::")[2]
+    words = next((words for words in ASSERT_ANOTHER if name.startswith(words)), name)
+    return name if words == name else f"{words}*"
+
+
 def classify(model: str, fna: Mapping[str, str], eager: Mapping[str, str]) -> Row:
     """Return the outcomes of a suite with FNA, compared with those with eager attention."""
     failed = sorted(test for test, outcome in fna.items() if outcome == "failed")
@@ -110,7 +117,7 @@ def failures(rows: Sequence[Row]) -> str:
         reasons |= dict.fromkeys(row.also_eager, "also fails with eager attention")
         reasons |= dict.fromkeys(row.ours, "failure of FNA")
         for test, reason in reasons.items():
-            groups.setdefault((test.rpartition("::")[2], reason), []).append(row.model)
+            groups.setdefault((family(test), reason), []).append(row.model)
     lines = [f"- `{name}` ({', '.join(dict.fromkeys(models))}): {why}." for (name, why), models in groups.items()]
     return "\n".join(lines)
 
