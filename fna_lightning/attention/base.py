@@ -78,8 +78,13 @@ class Attention(NotScriptable, nn.Module, ABC):
         """
         return None
 
+    @property
+    def observes_keys(self) -> bool:
+        """Whether ``observe_keys`` needs the keys; if not, grouped keys need not be repeated for it."""
+        return False
+
     def observe_keys(self, k: Tensor, mask: AttentionMask) -> None:
-        """Update running estimates from the keys; called before every evaluation in training mode."""
+        """Update running estimates from the keys; called before an evaluation in training mode if it needs them."""
 
     def radial(self, q: Tensor) -> Radial | None:
         """Return the kernel for queries with the shape of ``q`` as a function of a distance, or None.

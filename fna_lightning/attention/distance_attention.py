@@ -74,6 +74,10 @@ class DistanceAttention(Attention):
             attention.running_dim = RunningIntrinsicDim(num_heads)
         return attention
 
+    @property
+    def observes_keys(self) -> bool:
+        return self.running_dim is not None
+
     def observe_keys(self, k: Tensor, mask: AttentionMask) -> None:
         if self.running_dim is not None:
             self.running_dim.update(k, mask)

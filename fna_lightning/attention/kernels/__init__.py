@@ -88,7 +88,7 @@ def compute(call: Call) -> Tensor:
     if call.q.dtype is not call.k.dtype:
         q, k = same_dtype(call.q, call.k)
         call = replace(call, q=q, k=k)
-    if call.attention.training:
+    if call.attention.training and call.attention.observes_keys:
         call.attention.observe_keys(repeat_heads(call.k, call.group_size), call.mask)
     kernel = choose(call)
     # The repr of an attention takes longer than a small call, so it is computed only when the kernel changes.

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 
 from fna_lightning.integrations.hf.calibration import calibrated_kappa
 from fna_lightning.integrations.hf.enable import disable, enable
-from fna_lightning.integrations.hf.interface import register
+from fna_lightning.integrations.hf.register import register
 from fna_lightning.integrations.hf.settings import NAME
 
 __all__ = ["NAME", "calibrated_kappa", "disable", "enable"]

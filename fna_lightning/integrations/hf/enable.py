@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.integrations.hf.calibration import calibrated_kappa, random_batch
-from fna_lightning.integrations.hf.layers import CORE, attach, interface_layers, refuse_unsupported
+from fna_lightning.integrations.hf.layers import attach, detach, interface_layers, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME, Settings
 
 log = logging.getLogger("fna_lightning")
@@ -65,8 +65,7 @@ def disable(model: Model, attn_implementation: str = "sdpa") -> Model:
     """Restore the dot-product attention of a model, and return the model."""
     for config in _configs(model):
         Settings.remove(config)
-    for layer in interface_layers(model).values():
-        layer._modules.pop(CORE, None)
+    detach(model)
     model.set_attn_implementation(attn_implementation)
     return model
 

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from fna_lightning.attention import Attention, ExternalAttention
+from fna_lightning.integrations.hf.options import refusal, unsupported_option
 from fna_lightning.integrations.hf.settings import NAME, Settings
 
 # name of the submodule that computes the attention of a layer
@@ -29,7 +30,7 @@ def interface_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def refuse_unsupported(model: PreTrainedModel) -> None:
-    """Raise if the model, or a model inside it, would ignore ``attn_implementation``."""
+    """Raise if the model, or a model inside it, would ignore ``attn_implementation`` or has an unsupported option."""
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and not part._can_set_attn_implementation():
             raise ValueError(
@@ -42,14 +43,32 @@ def refuse_unsupported(model: PreTrainedModel) -> None:
             f"{type(model).__name__} has no attention layer that uses transformers' AttentionInterface, so FNA cannot "
             "replace any; use a model such as BERT, GPT-2, Llama, T5, Marian or ViT"
         )
+    refuse_unsupported_options(model)
 
 
-def attach(model: nn.Module, settings: Settings) -> None:
-    """Add an attention core to every attention layer for which the settings have a kappa."""
+def refuse_unsupported_options(model: PreTrainedModel) -> None:
+    """Raise if an attention layer of the model has an option that FNA does not support."""
+    for layer in interface_layers(model).values():
+        option = unsupported_option(layer)
+        if option is not None:
+            raise ValueError(refusal(type(model).__name__, option))
+
+
+def attach(model: nn.Module, settings: Settings, *, replace: bool = True) -> None:
+    """Add an attention core to every attention layer for which the settings have a kappa.
+
+    Without ``replace``, layers that have a core keep it.
+    """
     for name, layer in interface_layers(model).items():
         attention = settings.attention(name)
-        if attention is not None:
+        if attention is not None and (replace or CORE not in layer._modules):
             add_core(layer, attention)
+
+
+def detach(model: nn.Module) -> None:
+    """Remove the attention cores of a model."""
+    for layer in interface_layers(model).values():
+        layer._modules.pop(CORE, None)
 
 
 def add_core(layer: nn.Module, attention: Attention) -> ExternalAttention:
@@ -86,6 +105,7 @@ def attach_at_construction(model: PreTrainedModel) -> None:
         return
     if not model._can_set_attn_implementation():
         refuse_unsupported(model)
+    refuse_unsupported_options(model)
     settings = Settings.read(model.config)
     settings.write(model.config)
     attach(model, settings)

@@ -38,13 +38,11 @@ class Settings:
         return None if numbers is None else Fractional(self.alpha, list(numbers))
 
     def write(self, config: Any) -> None:
-        """Store the settings in a configuration, together with the attention that a reloaded model must use."""
+        """Store the settings in a configuration."""
         kappa = self.kappa
         if isinstance(kappa, Mapping):
             kappa = {name: list(numbers) for name, numbers in kappa.items()}
         setattr(config, FIELD, {"alpha": self.alpha, "kappa": kappa})
-        # transformers does not save the attention implementation, but reads this field when it loads a configuration.
-        config.attn_implementation = NAME
 
     @classmethod
     def read(cls, config: Any) -> "Settings":
@@ -54,5 +52,4 @@ class Settings:
     @staticmethod
     def remove(config: Any) -> None:
         """Remove the settings from a configuration."""
-        for name in (FIELD, "attn_implementation"):
-            vars(config).pop(name, None)
+        vars(config).pop(FIELD, None)
