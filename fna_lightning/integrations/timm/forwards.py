@@ -44,6 +44,11 @@ def _projected(layer: Any, out: Tensor) -> Tensor:
     return layer.proj_drop(layer.proj(_join_heads(out)))
 
 
+def _offset_bias(layer: Any) -> Tensor:
+    """Return the (H, N, M) learned bias of each offset; timm's own method caches it in evaluation mode."""
+    return layer.attention_biases[:, layer.attention_bias_idxs]
+
+
 def class_token(self: Any, x: Tensor) -> Tensor:
     """The first token attends to all tokens (CrossViT)."""
     q, k, v = (_split_heads(part, self.num_heads) for part in (self.wq(x[:, :1]), self.wk(x), self.wv(x)))
@@ -88,7 +93,7 @@ def biased(self: Any, x: Tensor) -> Tensor:
     is_map = x.dim() == 4
     heads = (_split_map if is_map else _split_heads)(self.qkv(x), self.num_heads)
     q, k, v = heads.split([self.key_dim, self.key_dim, self.val_dim], dim=-1)
-    out = self.fna(q, k, v, bias=self.get_attention_biases(x.device), is_self=True)
+    out = self.fna(q, k, v, bias=_offset_bias(self), is_self=True)
     return self.proj(_join_map(out, x.shape[2:]) if is_map else _join_heads(out))
 
 
@@ -98,7 +103,7 @@ def biased_downsampling(self: Any, x: Tensor) -> Tensor:
     split = _split_map if is_map else _split_heads
     queries = self.q(x)
     k, v = split(self.kv(x), self.num_heads).split([self.key_dim, self.val_dim], dim=-1)
-    bias = self.get_attention_biases(x.device)
+    bias = _offset_bias(self)
     out = self.fna(split(queries, self.num_heads), k, v, bias=bias, is_self=False)
     return self.proj(_join_map(out, queries.shape[2:]) if is_map else _join_heads(out))
 
@@ -107,7 +112,7 @@ def local_downsampling(self: Any, x: Tensor) -> Tensor:
     """Downsampling attention with a bias and a convolution beside it (EfficientFormerV2)."""
     values = self.v(x)
     q, k, v = (_split_map(part, self.num_heads) for part in (self.q(x), self.k(x), values))
-    out = self.fna(q, k, v, bias=self.get_attention_biases(x.device), is_self=False)
+    out = self.fna(q, k, v, bias=_offset_bias(self), is_self=False)
     return self.proj(self.act(_join_map(out, self.resolution2) + self.v_local(values)))
 
 
