@@ -36,9 +36,16 @@ def exchange(model: nn.Module, name: str, alpha: float, kappa: Kappa, **options:
     layer.out_proj = module.out_proj
     layer.core.to(module.out_proj.weight.device)
     layer.train(module.training)
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, layer)
+    put(model, module, layer)
     return layer
+
+
+def put(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Replace a module wherever the model contains it; a shared module has several names."""
+    for parent in list(model.modules()):
+        for child_name, child in list(parent._modules.items()):
+            if child is old:
+                setattr(parent, child_name, new)
 
 
 def disable_nested_tensors(model: nn.Module) -> None:

@@ -56,8 +56,7 @@ def enable(
     if isinstance(kappa, str) and kappa == "auto":
         if batch is None:
             log.warning("kappa='auto' without a batch is calibrated on random images; pass batch= to use your data")
-            batch = random_images(model)
-        kappa = calibrated_kappa(model, batch, alpha, partial=partial)
+        kappa = calibrated_kappa(model, random_images(model) if batch is None else batch, alpha, partial=partial)
     names = [*layers.replaceable, *layers.multihead]
     if isinstance(kappa, Mapping) and (missing := [name for name in names if name not in kappa]):
         raise ValueError(f"kappa has no value for the attention layer {missing[0]!r}; it needs one for each layer")
@@ -80,7 +79,10 @@ def disable(model: Model) -> Model:
 def calibrated_kappa(
     model: nn.Module, batch: Any, alpha: float = 1.2, *, partial: bool = False
 ) -> dict[str, list[float]]:
-    """Return {name of the layer: kappa of each head}; the model is not changed. The arguments are those of ``enable``."""
+    """Return {name of the layer: kappa of each head}; the model is not changed.
+
+    The arguments are those of ``enable``.
+    """
     layers = _supported(model, partial)
     if layers.multihead:
         raise ValueError(

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from types import CodeType
+from typing import Any
 
 from torch import nn
 
@@ -12,6 +14,8 @@ from fna_lightning.integrations.timm.forwards import FORWARDS
 from fna_lightning.integrations.timm.interception import FractionalLayer, class_name, defining_class
 from fna_lightning.integrations.timm.refusals import NO_ATTENTION, REFUSED, UNKNOWN
 
+# name of PyTorch's function, by which most layers compute their attention
+SDPA = "scaled_dot_product_attention"
 # attributes with the number of heads and their width, in the order in which they are tried
 _HEADS = ("num_heads", "heads")
 _WIDTHS = ("head_dim", "dim_head", "dim_head_qk", "key_dim", "qk_dim")
@@ -42,8 +46,8 @@ def inspect_model(model: nn.Module) -> Inspection:
         >>> layers = inspect_model(timm.create_model("cait_xxs24_224", depth=1))
         >>> list(layers.replaceable)
         ['blocks_token_only.0.attn', 'blocks_token_only.1.attn']
-        >>> layers.refused["blocks.0.attn"]
-        'TalkingHeadAttn mixes the logits of different heads (talking heads), so its weights are not a kernel of one head'
+        >>> layers.refused["blocks.0.attn"].partition(",")[0]
+        'TalkingHeadAttn mixes the logits of different heads (talking heads)'
     """
     layers = Inspection()
     for name, module in model.named_modules():
@@ -82,28 +86,32 @@ def _refusal(layer_class: type[nn.Module]) -> str | None:
     name = class_name(defining_class(layer_class))
     if name in REFUSED:
         return REFUSED[name]
-    if name in NO_ATTENTION or name in FORWARDS or _calls(layer_class, "scaled_dot_product_attention("):
+    if name in NO_ATTENTION or name in FORWARDS or _uses(layer_class, SDPA):
         return None
     if issubclass(layer_class, nn.MultiheadAttention):
         return "is a subclass of nn.MultiheadAttention with code of its own"
-    return UNKNOWN if _calls(layer_class, "softmax(") else None
+    return UNKNOWN if _uses(layer_class, "softmax") else None
 
 
 @cache
 def _is_replaceable(layer_class: type[nn.Module]) -> bool:
-    return class_name(defining_class(layer_class)) in FORWARDS or _calls(layer_class, "scaled_dot_product_attention(")
+    return class_name(defining_class(layer_class)) in FORWARDS or _uses(layer_class, SDPA)
 
 
-def _calls(layer_class: type[nn.Module], function: str) -> bool:
-    """Return whether the source of a class contains the call of a function."""
-    return any(function in source for source in _sources(layer_class))
+def _uses(layer_class: type[nn.Module], function: str) -> bool:
+    """Return whether the code of a class, or of a base outside PyTorch, contains the name of a function."""
+    return any(
+        function in names
+        for base in layer_class.__mro__
+        if base is not object and not base.__module__.startswith("torch.")
+        for member in vars(base).values()
+        for names in _names(getattr(inspect.unwrap(member), "__code__", None) if callable(member) else None)
+    )
 
 
-def _sources(layer_class: type[nn.Module]) -> Iterator[str]:
-    """Yield the source of a class and of its bases, without the classes of PyTorch."""
-    for base in layer_class.__mro__:
-        if base is not object and not base.__module__.startswith("torch."):
-            try:
-                yield inspect.getsource(base)
-            except (OSError, TypeError):
-                continue
+def _names(code: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the names that a code object and the functions defined in it use."""
+    if isinstance(code, CodeType):
+        yield code.co_names
+        for constant in code.co_consts:
+            yield from _names(constant)

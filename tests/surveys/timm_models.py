@@ -2,12 +2,16 @@
 
 Run by hand; it takes about half an hour on one core and downloads nothing:
 
-    python tests/integrations/survey_timm.py docs/results/timm_survey.csv [name pattern ...]
+    python tests/surveys/timm_models.py timm.csv [name pattern ...]
 
 Models are built with random weights, on the meta device where possible. The check does not use what ``enable`` reports:
 it records every call of scaled_dot_product_attention, softmax and products of two activations that reaches PyTorch
 during a forward pass, with the modules that are running.
 """
+
+import fna_lightning  # noqa: F401 - before anything imports torchvision
+
+# isort: split
 
 import csv
 import gc
