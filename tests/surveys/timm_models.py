@@ -20,7 +20,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -151,11 +151,12 @@ def survey(name: str) -> Row:
     row.softmaxes_before, row.softmaxes_after = before.softmaxes.total(), after.softmaxes.total()
     expected = len(layers.replaceable) + len(layers.multihead)
     problems = [] if after.cores == expected else [f"{after.cores} cores ran, {expected} expected"]
-    for calls in (after.softmaxes, after.products):
+    # A softmax may remain only in a refused layer, a product also in a replaced one: position logits of a query.
+    for calls, allowed in ((after.softmaxes, layers.refused), (after.products, layers.refused | layers.replaceable)):
         problems += [
             f"{module or 'the model'} ({kind})"
             for module, kind in calls
-            if module not in layers.refused and kind not in no_attention and not _inside(module, layers.refused)
+            if kind not in no_attention and not _inside(module, allowed)
         ]
     if row.status == "no attention" and before.softmaxes.keys() != after.softmaxes.keys():
         problems.append("the model changed")
@@ -164,8 +165,9 @@ def survey(name: str) -> Row:
     return row
 
 
-def _inside(name: str, refused: dict[str, str]) -> bool:
-    return any(name.startswith(f"{outer}.") for outer in refused)
+def _inside(name: str, layers: Mapping[str, Any]) -> bool:
+    """Return whether a module is one of the layers, or part of one."""
+    return any(name == layer or name.startswith(f"{layer}.") for layer in layers)
 
 
 def main() -> None:
