@@ -18,7 +18,7 @@ FAMILIES = {
     "vit_pwee_patch16_reg1_gap_256": (32, {"depth": 1}),
     "samvit_base_patch16_224": (32, {**VIT, "global_attn_indexes": (0,)}),
     "swin_tiny_patch4_window7_224": (32, SWIN),
-    "swinv2_tiny_window8_256": (32, SWIN),
+    "swinv2_tiny_window8_256": (64, SWIN),
     "swinv2_cr_tiny_224": (64, SWIN),
     "cait_xxs24_224": (32, {"depth": 1}),
     "crossvit_tiny_240": (240, {"img_size": None, "depth": ([1, 1, 0], [1, 1, 0], [1, 1, 0])}),
