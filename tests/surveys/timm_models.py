@@ -1,12 +1,15 @@
 """Survey of every model name of timm: which attention layers FNA replaces, refuses, or leaves unchanged unnoticed.
 
-Run by hand; it takes about half an hour on one core and downloads nothing:
+Run by hand; it takes about a quarter of an hour on one core and downloads nothing:
 
-    python tests/surveys/timm_models.py timm.csv [name pattern ...]
+    python tests/surveys/timm_models.py docs/results/timm [name pattern ...]
 
-Models are built with random weights, on the meta device where possible. The check does not use what ``enable`` reports:
-it records every call of scaled_dot_product_attention, softmax and products of two activations that reaches PyTorch
-during a forward pass, with the modules that are running.
+It writes a table (.csv) and a page with the counts (.md). Names that are already in the table are not built again.
+
+Models are built with random weights at their own input size, on the meta device, or on the CPU with a small image if a
+model reads numbers from its tensors. The check does not use what ``enable`` reports: it records every call of
+scaled_dot_product_attention, softmax and products of two activations that reaches PyTorch during a forward pass, with
+the modules that are running.
 """
 
 import fna_lightning  # noqa: F401 - before anything imports torchvision
@@ -22,7 +25,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,10 @@ from fna_lightning.integrations.timm.enable import random_images
 from fna_lightning.integrations.timm.refusals import NO_ATTENTION
 
 SOFTMAXES = {torch.softmax, Tensor.softmax, F.softmax, F.scaled_dot_product_attention}
+# side of an image on the CPU
+SMALL = 96
+# modules that multiply positions by frequencies
+ANGLES = {"Gemma4RotaryEmbedding2D"}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.einsum, torch.baddbmm}
 
 
@@ -111,18 +118,17 @@ class Row:
     seconds: float = 0.0
 
 
-def build(name: str) -> tuple[nn.Module, str]:
-    """Return a model in evaluation mode and the device on which it was built."""
-    try:
-        with torch.device("meta"):
-            return timm.create_model(name, pretrained=False).eval(), "meta"
-    except Exception:
-        return timm.create_model(name, pretrained=False).eval(), "cpu"
+def build(name: str, device: str) -> nn.Module:
+    """Return a model with random weights in evaluation mode."""
+    with torch.device(device):
+        return timm.create_model(name, pretrained=False).eval()
 
 
 def forward(model: nn.Module, device: str) -> Recorder:
     """Run a model on one image and return the record."""
     image = random_images(model)[:1].to(device)
+    if device == "cpu":
+        image = image[..., :SMALL, :SMALL]
     with recording(model) as recorder:
         model(image)
     return recorder
@@ -130,16 +136,24 @@ def forward(model: nn.Module, device: str) -> Recorder:
 
 def survey(name: str) -> Row:
     """Build one model, enable FNA in it and compare what runs with what was reported."""
-    row = Row(name)
+    try:
+        return survey_on(name, "meta")
+    except (RuntimeError, NotImplementedError):
+        return survey_on(name, "cpu")
+
+
+def survey_on(name: str, device: str) -> Row:
+    """Survey a model on a device; some models read numbers from their tensors, which fails on the meta device."""
+    row = Row(name, built=device)
     started = time.monotonic()
-    model, row.built = build(name)
+    model = build(name, device)
     row.parameters = sum(parameter.numel() for parameter in model.parameters())
     before = forward(model, row.built)
     layers = inspect_model(model)
     row.replaced, row.refused = len(layers.replaceable) + len(layers.multihead), len(layers.refused)
     row.classes = " ".join(sorted({type(layer).__name__ for layer in layers.replaceable.values()}))
     row.reasons = "; ".join(sorted(set(layers.refused.values())))
-    no_attention = {key.rpartition(".")[2] for key in NO_ATTENTION}
+    no_attention = {key.rpartition(".")[2] for key in NO_ATTENTION} | ANGLES
     try:
         enable(model)
         row.status = "replaced"
@@ -170,29 +184,107 @@ def _inside(name: str, layers: Mapping[str, Any]) -> bool:
     return any(name == layer or name.startswith(f"{layer}.") for layer in layers)
 
 
+MEANINGS = {
+    "replaced": "FNA replaces every attention layer",
+    "partly": "FNA replaces some layers; the others are named, an error without `partial=True`",
+    "refused": "FNA can replace none of the attention layers; an error that names them",
+    "no attention": "convolutional networks and others; an error that says so",
+    "not built": "the model cannot be built or run with random weights",
+}
+HEAD = """# FNA in every timm model
+
+    python tests/surveys/timm_models.py docs/results/timm
+
+`fna_lightning.integrations.timm.enable` on all {names} names of `timm.list_models()`, timm {timm}, torch {torch}.
+Each model is built with random weights and run once before and once after `enable`, at its own input size on the meta
+device ({cpu} models on the CPU with a small image).
+
+| result | models | |
+|---|---|---|
+{counts}
+| attention left unchanged unnoticed | {unnoticed} | |
+
+The last line does not use what `enable` reports: every call of `scaled_dot_product_attention` and softmax, and every
+product of two activations, is recorded during the second run. Outside FNA they occur only in refused layers, gates of
+channels (split attention, selective kernels, global context), state-space layers and, products only, position
+logits of replaced layers and angles of rotary embeddings. The {replaced} fully replaced models call softmax or
+`scaled_dot_product_attention` {before} times before `enable` and {after} times after it.
+
+[All rows](timm.csv)
+"""
+
+
+def page(rows: list[Row]) -> str:
+    """Return the counts as a page."""
+    counts = Counter(row.status for row in rows)
+    replaced = [row for row in rows if row.status == "replaced"]
+    lines = [
+        HEAD.format(
+            names=len(rows),
+            timm=timm.__version__,
+            torch=torch.__version__,
+            cpu=sum(row.built == "cpu" for row in rows),
+            counts="\n".join(f"| {status} | {counts[status]} | {text} |" for status, text in MEANINGS.items()),
+            unnoticed=sum(bool(row.unnoticed) for row in rows),
+            replaced=len(replaced),
+            before=sum(row.softmaxes_before for row in replaced),
+            after=sum(row.softmaxes_after for row in replaced),
+        )
+    ]
+    for status in ("partly", "refused", "not built"):
+        reasons: dict[str, list[str]] = {}
+        for row in rows:
+            if row.status == status:
+                reasons.setdefault(row.reasons, []).append(row.name)
+        if reasons:
+            lines += [f"## {status.capitalize()}", "", "| reason | models |", "|---|---|"]
+            lines += [f"| {reason} | {', '.join(names)} |" for reason, names in sorted(reasons.items())] + [""]
+    lines += ["## Replaced, by class of the layers", "", "| classes | models |", "|---|---|"]
+    classes = Counter(row.classes for row in replaced)
+    return "\n".join([*lines, *(f"| {kinds} | {count} |" for kinds, count in classes.most_common())]) + "\n"
+
+
 def main() -> None:
-    """Survey all names, or those that match a pattern, and write a table."""
+    """Survey all names, or those that match a pattern, and write the table and the page."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    path, patterns = Path(sys.argv[1]), sys.argv[2:] or ["*"]
+    table, patterns = Path(sys.argv[1]).with_suffix(".csv"), sys.argv[2:] or ["*"]
     names = [name for name in timm.list_models() if any(fnmatch(name, pattern) for pattern in patterns)]
-    columns = list(Row.__dataclass_fields__)
-    counts: Counter[str] = Counter()
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for name in names:
+    rows = {row.name: row for row in read(table) if row.status != "not built"}
+    for name in names:
+        if name not in rows:
             try:
-                row = survey(name)
+                rows[name] = survey(name)
             except Exception as error:
-                row = Row(name, "not built", reasons=f"{type(error).__name__}: {str(error).splitlines()[0][:100]}")
-            counts[row.status] += 1
-            counts["unnoticed"] += bool(row.unnoticed)
-            writer.writerow([getattr(row, column) for column in columns])
-            file.flush()
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"
+                rows[name] = Row(name, "not built", reasons=reason)
             gc.collect()
-    print(f"timm {timm.__version__}, torch {torch.__version__}, {len(names)} names: {dict(counts)}")
+            write(table, [rows[name] for name in names if name in rows])
+    table.with_suffix(".md").write_text(page([rows[name] for name in names]))
+    print(
+        Counter(row.status for row in rows.values()), "unnoticed:", [row.name for row in rows.values() if row.unnoticed]
+    )
+
+
+def read(table: Path) -> list[Row]:
+    """Return the rows of a table, none if there is no table yet."""
+    if not table.exists():
+        return []
+    types = {column.name: column.type for column in fields(Row)}
+    with table.open(newline="") as file:
+        return [
+            Row(**{name: types[name](value) for name, value in entry.items()})  # type: ignore[operator, arg-type]
+            for entry in csv.DictReader(file)
+        ]
+
+
+def write(table: Path, rows: list[Row]) -> None:
+    """Write the rows as a table."""
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [column.name for column in fields(Row)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
 
 
 if __name__ == "__main__":
