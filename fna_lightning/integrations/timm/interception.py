@@ -38,17 +38,19 @@ class FractionalLayer(nn.Module):
     """Base of the classes that timm layers get; the core of a layer is its submodule ``fna``."""
 
     timm_class: ClassVar[type[nn.Module]]
-    # timm's own setting, None if the layer has none
+    # whether the layer calls scaled_dot_product_attention; not all layers have this attribute
+    fused_attn: bool
+    # timm's own value of it, None if the layer has none
     original_fused_attn: bool | None
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle the layer as its timm class, because its own class is created at run time."""
-        _, _, *state = super().__reduce_ex__(protocol)
-        return _new_layer, (self.timm_class,), *state
+        reduced: Any = super().__reduce_ex__(protocol)
+        return _new_layer, (self.timm_class,), *reduced[2:]
 
 
 def _new_layer(timm_class: type[nn.Module]) -> nn.Module:
-    layer_class = fractional_class(timm_class)
+    layer_class = fractional_class(timm_class)  # type: ignore[arg-type] # mypy does not treat classes as hashable
     return layer_class.__new__(layer_class)
 
 
@@ -151,7 +153,7 @@ def install(layer: nn.Module, core: ExternalAttention) -> None:
     if isinstance(layer, FractionalLayer):
         return
     fused = getattr(layer, "fused_attn", None)
-    layer.__class__ = fractional_class(type(layer))
+    layer.__class__ = fractional_class(type(layer))  # type: ignore[arg-type]
     assert isinstance(layer, FractionalLayer)
     layer.original_fused_attn = fused
     if fused is not None:
@@ -165,4 +167,4 @@ def uninstall(layer: FractionalLayer) -> None:
         layer.fused_attn = layer.original_fused_attn
     del layer.original_fused_attn
     del layer._modules[CORE]
-    layer.__class__ = layer.timm_class
+    layer.__class__ = layer.timm_class  # type: ignore[assignment]
