@@ -237,6 +237,19 @@ def test_calibration_gives_the_entropy_of_the_models_own_attention() -> None:
     assert_close(calibrated, entropy(), rtol=1e-3, atol=1e-3)
 
 
+def test_calibration_without_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    kappas = [len(core.attention.kappa) for core in cores(enable(vit(), kappa="auto"))]
+    assert kappas == [3, 3]
+    assert "calibrated on random images" in caplog.text
+    # The size of these images is not an attribute of the model.
+    model, _ = build("levit_conv_128s")
+    with pytest.raises(
+        ValueError, match=r"LevitDistilled does not take random images of 224 x 224 pixels; pass batch="
+    ):
+        enable(model, kappa="auto")
+    assert not cores(model)
+
+
 def test_threads_do_not_share_the_interception() -> None:
     model, plain = enable(vit()), vit()
     inputs = [images(16) + offset for offset in range(8)]

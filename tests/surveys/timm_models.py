@@ -48,6 +48,17 @@ SMALL = 96
 # modules that multiply positions by frequencies
 ANGLES = {"Gemma4RotaryEmbedding2D"}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.einsum, torch.baddbmm}
+SAME_SHAPE = {F.layer_norm, F.gelu, F.dropout, Tensor.clamp_, Tensor.erfinv_, Tensor.normal_, Tensor.uniform_}
+RECORDED = SOFTMAXES | PRODUCTS
+
+
+class ShapesOnly(TorchFunctionMode):
+    """Skips operators that do not change a shape and are slow on the meta device, which has no values."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in SAME_SHAPE and args[0].device.type == "meta":
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 class Recorder(TorchFunctionMode):
@@ -62,8 +73,7 @@ class Recorder(TorchFunctionMode):
         self.cores = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        in_core = any(isinstance(module, ExternalAttention) for module in self.running)
-        if func in SOFTMAXES | PRODUCTS and not in_core:
+        if func in RECORDED and not any(isinstance(module, ExternalAttention) for module in self.running):
             # nn.Softmax computes the softmax of the module that contains it.
             host = next((m for m in reversed(self.running) if not isinstance(m, nn.Softmax | nn.Dropout)), None)
             entry = (self.names.get(host, "?"), type(host).__name__)
@@ -89,7 +99,7 @@ def recording(model: nn.Module) -> Iterator[Recorder]:
 
     handles = [register_module_forward_pre_hook(start), register_module_forward_hook(stop)]
     try:
-        with recorder, torch.no_grad():
+        with recorder, ShapesOnly(), torch.no_grad():
             yield recorder
     finally:
         for handle in handles:
@@ -120,7 +130,9 @@ class Row:
 
 def build(name: str, device: str) -> nn.Module:
     """Return a model with random weights in evaluation mode."""
-    with torch.device(device):
+    if device == "cpu":
+        return timm.create_model(name, pretrained=False).eval()
+    with torch.device(device), ShapesOnly():
         return timm.create_model(name, pretrained=False).eval()
 
 

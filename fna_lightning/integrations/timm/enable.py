@@ -55,8 +55,9 @@ def enable(
     Fractional(alpha, "auto" if isinstance(kappa, Mapping) else kappa, **options)
     if isinstance(kappa, str) and kappa == "auto":
         if batch is None:
-            log.warning("kappa='auto' without a batch is calibrated on random images; pass batch= to use your data")
-        kappa = calibrated_kappa(model, random_images(model) if batch is None else batch, alpha, partial=partial)
+            kappa = _random_kappa(model, alpha, partial)
+        else:
+            kappa = calibrated_kappa(model, batch, alpha, partial=partial)
     names = [*layers.replaceable, *layers.multihead]
     if isinstance(kappa, Mapping) and (missing := [name for name in names if name not in kappa]):
         raise ValueError(f"kappa has no value for the attention layer {missing[0]!r}; it needs one for each layer")
@@ -99,6 +100,19 @@ def calibrated_kappa(
         for layer in changed:
             assert isinstance(layer, FractionalLayer)
             uninstall(layer)
+
+
+def _random_kappa(model: nn.Module, alpha: float, partial: bool) -> dict[str, list[float]]:
+    """Return kappas calibrated on random images."""
+    log.warning("kappa='auto' without a batch is calibrated on random images; pass batch= to use your data")
+    images = random_images(model)
+    try:
+        return calibrated_kappa(model, images, alpha, partial=partial)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"kappa='auto' is calibrated on a batch, and {type(model).__name__} does not take random images of "
+            f"{images.size(-2)} x {images.size(-1)} pixels; pass batch=, a tensor of images"
+        ) from error
 
 
 def random_images(model: nn.Module) -> Tensor:
