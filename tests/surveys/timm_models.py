@@ -45,8 +45,8 @@ from fna_lightning.integrations.timm.refusals import NO_ATTENTION
 SOFTMAXES = {torch.softmax, Tensor.softmax, F.softmax, F.scaled_dot_product_attention}
 # side of an image on the CPU
 SMALL = 96
-# modules that multiply positions by frequencies
-ANGLES = {"Gemma4RotaryEmbedding2D"}
+# products with matrices that depend on positions only: angles of rotary embeddings, average pooling
+POSITIONS = {"Gemma4RotaryEmbedding2D", "Gemma4VisionPooler"}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.einsum, torch.baddbmm}
 SAME_SHAPE = {F.layer_norm, F.gelu, F.dropout, Tensor.clamp_, Tensor.erfinv_, Tensor.normal_, Tensor.uniform_}
 RECORDED = SOFTMAXES | PRODUCTS
@@ -165,7 +165,7 @@ def survey_on(name: str, device: str) -> Row:
     row.replaced, row.refused = len(layers.replaceable) + len(layers.multihead), len(layers.refused)
     row.classes = " ".join(sorted({type(layer).__name__ for layer in layers.replaceable.values()}))
     row.reasons = "; ".join(sorted(set(layers.refused.values())))
-    no_attention = {key.rpartition(".")[2] for key in NO_ATTENTION} | ANGLES
+    no_attention = {key.rpartition(".")[2] for key in NO_ATTENTION} | POSITIONS
     try:
         enable(model)
         row.status = "replaced"
@@ -219,8 +219,8 @@ device ({cpu} models on the CPU with a small image).
 The last line does not use what `enable` reports: every call of `scaled_dot_product_attention` and softmax, and every
 product of two activations, is recorded during the second run. Outside FNA they occur only in refused layers, gates of
 channels (split attention, selective kernels, global context), state-space layers and, products only, position
-logits of replaced layers and angles of rotary embeddings. The {replaced} fully replaced models call softmax or
-`scaled_dot_product_attention` {before} times before `enable` and {after} times after it.
+logits of replaced layers, angles of rotary embeddings and average pooling. The {replaced} fully replaced models call
+softmax or `scaled_dot_product_attention` {before} times before `enable` and {after} times after it.
 
 [All rows](timm.csv)
 """
