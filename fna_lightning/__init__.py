@@ -8,8 +8,9 @@ from fna_lightning.version import VERSION
 
 if TYPE_CHECKING:
     from fna_lightning.attention import attention_weights, available_kernels, fractional_attention
+    from fna_lightning.integrations.enable import enable
 
-__all__ = ["__version__", "attention_weights", "available_kernels", "fractional_attention"]
+__all__ = ["__version__", "attention_weights", "available_kernels", "enable", "fractional_attention"]
 
 __version__ = VERSION
 
@@ -18,13 +19,13 @@ declare_operators_on_import()
 
 
 def __getattr__(name: str) -> Any:
-    """Import the attention package when one of its names is first used, because PyTorch takes seconds to import."""
+    """Import the package of a public name when it is first used, because PyTorch takes seconds to import."""
     if name != "attention" and name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    attention = importlib.import_module(f"{__name__}.attention")
+    module = importlib.import_module(f"{__name__}.integrations.enable" if name == "enable" else f"{__name__}.attention")
     if name == "attention":
-        return attention
-    globals()[name] = getattr(attention, name)
+        return module
+    globals()[name] = getattr(module, name)
     return globals()[name]
 
 
