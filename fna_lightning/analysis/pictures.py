@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fna_lightning.analysis.report import HeadReport, Report
 from fna_lightning.graph.ablation import KINDS
-from fna_lightning.plotting.graphs import COLORS, draw_hops, draw_points, draw_spectrum
+from fna_lightning.plotting.graphs import draw_hops, draw_points, draw_spectrum
 from fna_lightning.plotting.images import picture_figure
+from fna_lightning.plotting.style import COLORS
 from fna_lightning.utils.files import write_bytes, write_figure
 
 
