@@ -17,8 +17,10 @@ HEIGHT = 900
 def notebook_html(report: Report) -> str:
     """Return the page as an element of a notebook's output, in a frame of its own."""
     page = escape(render_page(report), quote=True)
-    return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0" title="{escape(report.title)}">'\
+    return (
+        f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0" title="{escape(report.title)}">'
         "</iframe>"
+    )
 
 
 def show(report: Report) -> None:
