@@ -31,6 +31,9 @@ from fna_lightning.errors import UsageError
 from fna_lightning.graph.ablation import KINDS
 from fna_lightning.version import VERSION
 
+# default number of examples of a split
+COUNT = 100
+
 # starts a progress bar with a description and a total, and returns the function that advances it
 Track = Callable[[str, int], Tick]
 
@@ -46,7 +49,7 @@ def study(
     batch: Any = None,
     tokenizer: Any = None,
     split: str | None = None,
-    count: int = 100,
+    count: int | None = None,
     depth: int = 3,
     max_length: int = 128,
     seed: int = 0,
@@ -67,8 +70,9 @@ def study(
         batch: input of any other module: a tensor, a tuple of arguments or a dictionary of keyword arguments. Its rows
             are the examples; an "attention_mask" marks padding.
         tokenizer: tokenizer of a transformers model.
-        split: "train", "val" or "test" of the run's data; default: "val" if there are no other examples.
-        count: number of examples of the split.
+        split: "train", "val" or "test" of the run's data, whose examples follow those above; default: "val" if there
+            are no other examples or if there is a ``count``.
+        count: number of examples of the split; default: 100.
         depth: number of examples of the split whose matrices are kept for page and figures. The matrices of the user's
             examples are always kept.
         max_length: largest number of tokens of a text.
@@ -76,6 +80,8 @@ def study(
         trust: whether the checkpoints and their run folders may name any function or class.
         track: starts a progress bar: called with a description and a total, returns the function that advances it.
     """
+    split = split or (None if count is None else "val")
+    count = COUNT if count is None else count
     _check_numbers(count=count, depth=depth, max_length=max_length)
     inputs = UserInputs(_listed(texts, "texts"), _listed(images, "images"), _listed(sources, "sources"), points, batch)
     models = check_comparable([_opened(source, tokenizer, trust) for source in (model, *against)])
