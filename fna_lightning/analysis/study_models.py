@@ -130,7 +130,8 @@ class _Parts:
         everything = self.sampled or self.own
         tick = self.track("ablation", len(KINDS) * len(PROBABILITIES) * len(self.models))
         reports = [ablation_report(model, everything, seed, tick, sampled=bool(self.sampled)) for model in self.models]
-        self.ablation = [report for report in reports if report is not None]
+        known = [report for report in reports if report is not None]
+        self.ablation = known if len(known) == len(reports) else []
         lengths = study_lengths(everything, max_length) if self.models[0].truncatable else []
         tick = self.track("measures against length", len(lengths) * len(self.models))
         self.lengths = [length_report(model, everything, lengths, tick) for model in self.models]
@@ -161,7 +162,8 @@ class _Parts:
             for view in first.views(example):
                 reports = align_points([view.measure(model, stored) for model in self.models])
                 extra = {name: value for name, value in view.extra.items() if stored or not isinstance(value, Tensor)}
-                self.examples.append(ExampleReport(view.title, view.words, view.label, reports, stored, **extra))
+                report = ExampleReport(view.title, view.words, view.label, reports, stored, example.truncated, **extra)
+                self.examples.append(report)
             tick()
         if self.split:
             of_split = self.examples[split_start:]
@@ -196,8 +198,9 @@ def _listed(values: Any, name: str) -> Sequence[Any]:
     """Return a list of examples; a single string is an error, because it would be taken for a list of letters."""
     if isinstance(values, str | Path):
         raise UsageError(f"{name} must be a list, got the single value {str(values)!r}; pass {name}=[...]")
-    if name != "images" and (wrong := [value for value in values if not isinstance(value, str)]):
-        raise UsageError(f"{name} must be a list of strings, got a {type(wrong[0]).__name__}; pass {name}=['...']")
+    allowed, kinds = ((str, Path, Tensor), "files or tensors") if name == "images" else (str, "strings")
+    if wrong := [value for value in values if not isinstance(value, allowed)]:
+        raise UsageError(f"{name} must be a list of {kinds}, got {wrong[0]!r} in it; pass {name}=[...]")
     return list(values)
 
 

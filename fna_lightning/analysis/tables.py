@@ -24,6 +24,11 @@ def report_tables(report: Report) -> Iterator[Table | str]:
         return
     yield _measure_table(report)
     yield from _notes(report)
+    if cut := sum(example.truncated for example in report.examples):
+        yield (
+            f"{cut} of {len(report.examples)} examples are longer than {report.max_length} tokens and were truncated; "
+            "a larger --max-length studies them whole"
+        )
     if any(model.prediction for example in report.examples for model in example.models):
         yield _prediction_table(report)
         yield from _accuracies(report)
