@@ -62,7 +62,7 @@ def matrix_figure(value: str, *, rows: str = "from token", columns: str = "to to
 
     Token positions are the categories of the axes, because a token can occur twice; ``labelalias`` shows the tokens.
     """
-    trace = go.Heatmap(z=[], zmin=0, hovertemplate=_PAIR + value + " %{z:.3g}<extra></extra>", hoverongaps=False)
+    trace = go.Heatmap(z=[], zmin=0, zmax=1, hovertemplate=_PAIR + value + " %{z:.3g}<extra></extra>", hoverongaps=False)
     trace.colorbar.title.text = value
     figure = _figure(trace)
     figure.update_xaxes(type="category", tickangle=-60, showgrid=False, title_text=columns)
@@ -81,6 +81,7 @@ def hops_figure() -> go.Figure:
 def grid_figure() -> go.Figure:
     """Return an empty overview: one row for each layer, one column for each head."""
     trace = go.Heatmap(z=[], xgap=2, ygap=2, texttemplate="%{text}", hovertemplate="%{y}, %{x}: %{z:.4g}<extra></extra>")
+    trace.colorbar.title.text = ""
     figure = _figure(trace)
     figure.update_xaxes(type="category", showgrid=False, side="bottom")
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
@@ -143,7 +144,7 @@ def band(color: str, x: list[Any], low: list[Any], high: list[Any]) -> go.Scatte
 
 def overlay_figure(value: str) -> go.Figure:
     """Return an empty map of patches; the image is put below it."""
-    trace = go.Heatmap(z=[], zmin=0, opacity=0.6, hovertemplate="row %{y}, column %{x}<br>" + value + " %{z:.3g}<extra></extra>")
+    trace = go.Heatmap(z=[], zmin=0, zmax=1, opacity=0.6, hovertemplate="row %{y}, column %{x}<br>" + value + " %{z:.3g}<extra></extra>")
     trace.colorbar.title.text = value
     figure = _figure(trace)
     figure.update_layout(margin={"l": 4, "r": 4, "t": 26, "b": 4})

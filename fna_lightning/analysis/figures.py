@@ -10,16 +10,16 @@ Example::
 ``layer`` is the module name of an attention layer, by default the first; ``head`` -1 is the mean over the heads.
 """
 
+import base64
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fna_lightning.analysis import figure_styles as styles
-from fna_lightning.analysis.page.images import image_url
 from fna_lightning.analysis.report import MEAN_HEAD, CrossHead, ExampleReport, HeadReport, Report, Summary
 from fna_lightning.errors import UsageError
 
@@ -180,7 +180,7 @@ def overlay(
     matrix = matrix.masked_fill(matrix < 0, torch.nan)[:, first:]
     row = matrix[first:].nanmean(dim=0) if patch is None else matrix[patch]
     figure = styles.overlay_figure("weight" if value == "weights" else "hops")
-    figure.data[0].z = _with_gaps(row.view(side, side))
+    figure.data[0].update(_colored(row.view(side, side)))
     box = {"x": -0.5, "y": -0.5, "sizex": side, "sizey": side, "xref": "x", "yref": "y", "yanchor": "top"}
     figure.add_layout_image(source=image_url(shown.pixels), sizing="stretch", layer="below", **box)
     return figure
@@ -203,6 +203,15 @@ def field_map(
     figure.data[1].update(x=x, y=y, text=[f"query {place + 1}" for place in range(len(x))])
     figure.data[1].marker.size = sizes
     return figure
+
+
+def image_url(pixels: Tensor) -> str:
+    """Return a (C, S, S) uint8 image as the data URL of a PNG, which needs no network."""
+    from PIL import Image
+
+    file = BytesIO()
+    Image.fromarray(pixels.permute(1, 2, 0).expand(-1, -1, 3).contiguous().numpy()).save(file, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
 def tokens_of(example: ExampleReport, head: HeadReport | CrossHead) -> tuple[list[str], list[str]]:
@@ -239,14 +248,17 @@ def _stored(values: Tensor | None) -> Tensor:
 
 
 def _matrix(figure: go.Figure, rows: list[str], columns: list[str], values: Tensor) -> go.Figure:
-    figure.data[0].update(z=_with_gaps(values), x=[str(j) for j in range(len(columns))], y=[str(i) for i in range(len(rows))])
+    places = {"x": [str(j) for j in range(len(columns))], "y": [str(i) for i in range(len(rows))]}
+    figure.data[0].update(_colored(values), **places)
     figure.update_xaxes(labelalias={str(place): styles.tick_label(word) for place, word in enumerate(columns)})
     figure.update_yaxes(labelalias={str(place): styles.tick_label(word) for place, word in enumerate(rows)})
     return figure
 
 
-def _with_gaps(values: Tensor) -> NDArray[np.floating]:
-    return values.double().numpy()
+def _colored(values: Tensor) -> dict[str, Any]:
+    """Return the cells of a heat map and the end of its color scale, which starts at 0."""
+    cells = values.double().numpy()
+    return {"z": cells, "zmax": float(np.nanmax(cells))}
 
 
 def _head_curves(

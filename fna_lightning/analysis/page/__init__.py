@@ -1,34 +1,54 @@
-"""The HTML page of a report: one file with style, script and data, which needs no network."""
+"""The HTML page of a report: one file with style, scripts and data, which needs no network."""
 
+import base64
+import hashlib
 import json
 import re
+from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
 
-from fna_lightning.analysis.report import Report, to_json
+from fna_lightning.analysis.page.matrices import compress
+from fna_lightning.analysis.page.payload import page_data
+from fna_lightning.analysis.report import Report
 
-# inside a script element these characters would end it, open a comment, or break a line of JavaScript
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+__all__ = ["render_page"]
 
 
 def render_page(report: Report) -> str:
-    """Return the page of a report; all data enters it as escaped text or as JSON, never as HTML."""
-    assets = files("fna_lightning.analysis")
+    """Return the page of a report.
+
+    All data enters the page as escaped text or in base64, never as HTML, and the policy of the page allows only its two
+    own scripts, by their hashes.
+    """
+    assets = files("fna_lightning.analysis.page")
+    data, matrices = page_data(report)
+    script = assets.joinpath("page.js").read_text(encoding="utf-8")
+    plotly, plotly_hash = _plotly()
     parts = {
         "title": escape(report.title),
         "style": assets.joinpath("page.css").read_text(encoding="utf-8"),
-        "script": assets.joinpath("page.js").read_text(encoding="utf-8"),
-        "data": embed(report),
+        "script": script,
+        "script_hash": _hash(script),
+        "plotly": plotly,
+        "plotly_hash": plotly_hash,
+        "data": compress(json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()),
+        "matrices": json.dumps(matrices, separators=(",", ":")),
     }
     page = assets.joinpath("page.html").read_text(encoding="utf-8")
     # one pass, so that placeholders inside inserted data are not replaced
     return re.sub(r"\{\{(\w+)\}\}", lambda placeholder: parts[placeholder[1]], page)
 
 
-def embed(value: Any) -> str:
-    """Return JSON that is safe inside a script element, whatever texts it contains."""
-    text = json.dumps(to_json(value, page=True), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character, replacement in _UNSAFE.items():
-        text = text.replace(character, replacement)
-    return text
+@cache
+def _plotly() -> tuple[str, str]:
+    """Return Plotly's script, compressed, and its hash."""
+    from plotly.offline import get_plotlyjs
+
+    script = get_plotlyjs()
+    return compress(script.encode()), _hash(script)
+
+
+def _hash(script: str) -> str:
+    """Return the hash of a script as a source of a content security policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")

@@ -1,454 +1,410 @@
 "use strict";
 
-const report = JSON.parse(document.getElementById("data").textContent);
-const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
-const HOP_COLORS = ["#ffffff", "#fde725", "#a0da39", "#4ac16d", "#1fa187", "#277f8e", "#365c8d", "#46327e", "#440154"];
-const UNREACHABLE = "#c4c4c4";
-const NO_PARENT = 0xffff;
-const SVG = "http://www.w3.org/2000/svg";
-
-const state = { text: 0, layer: null, head: 0, from: null, to: null };
+const NO_PARENT = 0xffff, NO_PATH = 0xff, MEAN = -1;
+const NOT_STORED = "The matrices of this example are not stored. To see them, pass it with --text or as one of the first examples.";
+const OVER_BUDGET = "The page has no room for this matrix: pages stay below 5 MB. Analyze fewer examples, or set a smaller --max-length.";
 const byId = (id) => document.getElementById(id);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const state = { example: 0, layer: null, head: 0, measure: "spectral_gap", from: null, to: null, pinned: null, query: 0 };
+let report, blobs, turn = 0;
 
 // data enters the page as text only, never as HTML
 function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(node.style, value);
     else node.setAttribute(name, value);
   }
   node.append(...children);
   return node;
 }
 
-function shape(tag, attributes = {}, text = null) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (text !== null) node.textContent = text;
-  return node;
+async function gunzip(base64) {
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
-function swatch(number) {
-  const node = element("span", { class: "swatch" });
-  node.style.background = COLORS[number % COLORS.length];
-  return node;
+// value of the bits of a non-negative float16
+const half = (bits) => (bits < 1024 ? bits * 2 ** -24 : (1 + (bits & 1023) / 1024) * 2 ** ((bits >> 10) - 15));
+
+// rows of a matrix; it is decoded when it is first needed
+async function matrix(reference) {
+  reference.values ??= gunzip(blobs[reference.place]).then((buffer) => {
+    const { type, rows, columns } = reference, bytes = new Uint8Array(buffer), size = rows * columns;
+    const word = (i) => bytes[i] | (bytes[size + i] << 8);
+    const value = { u1: (i) => (bytes[i] === NO_PATH ? null : bytes[i]), u2: word, f2: (i) => half(word(i)) }[type];
+    return Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => value(row * columns + column)));
+  });
+  return reference.values;
 }
 
-const number = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+const example = () => report.examples[state.example];
+const entries = (model) => [...example().models[model].heads, ...example().models[model].cross];
+const entry = (model, head = state.head) => entries(model).find((own) => own.layer === state.layer && own.head === head);
+const layerName = (layer) => report.models.map((model) => model.layers[layer]).find(Boolean) ?? layer;
+const headName = (head) => (head === MEAN ? "mean over heads" : `head ${head}`);
+const decimals = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+const swatch = (model) => element("span", { class: "swatch", style: { background: report.models[model].color } });
+// Plotly interprets some HTML in labels
+const literal = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const short = (word) => literal(word.length > report.longest_label ? word.slice(0, report.longest_label - 1) + "…" : word);
+const tokenText = (place) => `${example().words[place]} (${place + 1})`;
 
-function bytes(text) {
-  const raw = atob(text);
-  const result = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) result[i] = raw.charCodeAt(i);
-  return result.buffer;
+// tokens of the rows and columns of a head
+function tokens(own) {
+  const { words, source_words: source, query_coordinates: queries } = example();
+  if (own.measures) return [words, words];
+  return queries ? [queries.map((_, i) => `query ${i + 1}`), words] : [words, source ?? words];
 }
 
-// matrices are decoded when they are first needed
-function unpack(head, n) {
-  if (!head.matrix) head.matrix = { weights: new Float32Array(bytes(head.weights)), parents: new Uint16Array(bytes(head.parents)), hops: null };
-  if (!head.matrix.hops) head.matrix.hops = hopsOf(head.matrix.parents, n);
-  return head.matrix;
+function why(own, field = "weights") {
+  if (!own) return "This model has no such head.";
+  if (!own.measures && field !== "weights") return "Not defined for cross-attention: choose a self-attention layer.";
+  if (!example().stored) return NOT_STORED;
+  return own[field] ? "" : OVER_BUDGET;
 }
 
-function hopsOf(parents, n) {
-  const hops = new Int16Array(n * n).fill(-1);
-  for (let i = 0; i < n; i++) {
-    hops[i * n + i] = 0;
-    for (let j = 0; j < n; j++) {
-      const trail = [];
-      let token = j;
-      while (hops[i * n + token] < 0 && parents[i * n + token] !== NO_PARENT) {
-        trail.push(token);
-        token = parents[i * n + token];
-      }
-      let count = hops[i * n + token];
-      if (count < 0) continue;
-      while (trail.length) hops[i * n + trail.pop()] = ++count;
+// the color scale of a heat map starts at 0
+function setCells(trace, rows) {
+  trace.z = rows;
+  trace.zmax = rows.reduce((largest, row) => row.reduce((a, b) => Math.max(a, b), largest), 0);
+}
+
+async function fillMatrix({ data: [trace], layout }, reference, [rows, columns]) {
+  const alias = (words) => Object.fromEntries(words.map((word, place) => [place, short(word)]));
+  setCells(trace, await matrix(reference));
+  [trace.x, trace.y] = [columns, rows].map((words) => words.map((_, place) => String(place)));
+  [layout.xaxis.labelalias, layout.yaxis.labelalias] = [alias(columns), alias(rows)];
+  if (!example().source_words || rows === columns) return;
+  layout.xaxis.title.text = "source token";
+  layout.yaxis.title.text = "target token";
+}
+
+const headMatrix = (field, head) => async (figure, model) => {
+  const own = entry(model, head?.());
+  return why(own, field) || fillMatrix(figure, own[field], tokens(own));
+};
+
+const headCurves = (field) => (figure) => {
+  figure.data = report.models.flatMap((model, i) => {
+    const values = entry(i)?.[field] ?? [];
+    const trace = { ...structuredClone(report.curve), name: literal(model.label), x: values.map((_, place) => place + 1), y: values };
+    trace.line.color = model.color;
+    return values.length ? [trace] : [];
+  });
+  return figure.data.length ? "" : why(report.models.map((_, i) => entry(i)).find(Boolean), field) || NOT_STORED;
+};
+
+// coordinates of lines, one list for each opacity; pinned: {side, place} of the only token whose lines are shown
+function lines(weights, pinned) {
+  let all = weights.flatMap((row, i) => row.map((weight, j) => [weight, i, j]));
+  if (pinned) all = all.filter((line) => line[pinned.side === "from" ? 1 : 2] === pinned.place);
+  const most = all.reduce((largest, line) => Math.max(largest, line[0]), 0), levels = report.opacities.length;
+  const x = report.opacities.map(() => []), y = report.opacities.map(() => []);
+  all = all.filter((line) => line[0] / most > report.opacities[0] / 2).sort((a, b) => b[0] - a[0]).slice(0, report.max_lines);
+  for (const [weight, i, j] of all) {
+    const level = Math.min(Math.floor((weight / most) * levels), levels - 1);
+    x[level].push(0, 1, null);
+    y[level].push(i, j, null);
+  }
+  return { x, y };
+}
+
+async function fillLines({ data, layout }, model, node) {
+  const own = entry(model);
+  if (why(own)) return why(own);
+  const weights = await matrix(own.weights), { x, y } = lines(weights, state.pinned);
+  x.forEach((_, level) => Object.assign(data[level], { x: x[level], y: y[level], line: { ...data[level].line, color: report.models[model].color } }));
+  tokens(own).forEach((words, side) => Object.assign(data.at(side - 2), { x: words.map(() => side), y: words.map((_, i) => i), text: words.map(short) }));
+  const longest = Math.max(weights.length, weights[0].length);
+  layout.yaxis.range = [longest - 0.5, -0.5];
+  layout.height = 18 * longest + 20;
+  node.isolate = (pinned) => Plotly.restyle(node, lines(weights, pinned), x.map((_, level) => level));
+}
+
+function fillGrid({ data: [trace], layout }, model) {
+  const all = entries(model), name = state.measure;
+  const layers = [...new Set(all.map((own) => own.layer))];
+  const heads = [...new Set(all.map((own) => own.head))].sort((a, b) => (a === MEAN) - (b === MEAN) || a - b);
+  const rows = layers.map((layer) => heads.map((head) => all.find((own) => own.layer === layer && own.head === head)));
+  const value = (own) => own?.measures?.[name] ?? (name === "effective_neighbors" ? own?.neighbors : null) ?? null;
+  Object.assign(trace, { x: heads.map((head) => (head === MEAN ? "mean" : `head ${head}`)), y: layers.map((layer) => literal(layerName(layer))) });
+  Object.assign(trace, { z: rows.map((row) => row.map(value)), text: rows.map((row) => row.map((own) => (own?.near_uniform ? "≈" : ""))), customdata: rows });
+  trace.colorbar.title.text = report.measures[name].label;
+  const [row, column] = [layers.indexOf(state.layer), heads.indexOf(state.head)];
+  const box = { type: "rect", x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5, line: { color: "#D55E00", width: 3 } };
+  if (row >= 0 && column >= 0) layout.shapes = [box];
+  layout.height = 90 + 26 * Math.max(layers.length, 3);
+}
+
+function fillPoints({ data: [all, labels] }, model) {
+  const own = entry(model), words = example().words.map(literal);
+  if (why(own) || !own.measures) return why(own, "points");
+  if (!own.points) return "No diffusion map: it needs at least three tokens, each reachable from every other.";
+  const coordinates = (points) => ({ x: points.map((point) => point[0]), y: points.map((point) => point[1]) });
+  Object.assign(all, coordinates(own.points), { text: words });
+  all.marker.color = words.map((_, place) => place + 1);
+  Object.assign(labels, coordinates(own.labeled.map((place) => own.points[place])), { text: own.labeled.map((place) => words[place]) });
+}
+
+// the first tokens of an image can be class tokens; the others are a square of patches
+function patches() {
+  const side = Math.floor(Math.sqrt(example().words.length));
+  return { side, first: example().words.length - side * side };
+}
+
+const fillOverlay = (field) => async ({ data: [trace], layout }, model) => {
+  const own = entry(model), { side, first } = patches();
+  if (why(own, field)) return why(own, field);
+  const rows = await matrix(own[field]), from = state.from ?? (first ? 0 : null);
+  const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+  const value = (j) => mean((from === null ? rows.slice(first) : [rows[from]]).map((row) => row[j]).filter((cell) => cell !== null));
+  setCells(trace, Array.from({ length: side }, (_, row) => Array.from({ length: side }, (_, column) => value(first + row * side + column))));
+  layout.images = [{ source: example().pixels, x: -0.5, y: -0.5, sizex: side, sizey: side, xref: "x", yref: "y", yanchor: "top", sizing: "stretch", layer: "below" }];
+};
+
+async function fillField({ data: [points, queries] }, model) {
+  const own = entry(model), { coordinates, query_coordinates: places, words } = example();
+  if (why(own)) return why(own);
+  const axes = (list) => ({ x: list.map((point) => point[0]), y: list.map((point) => point[1]) });
+  Object.assign(points, axes(coordinates), { text: words.map(literal) });
+  points.marker.color = (await matrix(own.weights))[state.query];
+  Object.assign(queries, axes(places), { text: places.map((_, i) => `query ${i + 1}`) });
+  queries.marker.size = places.map((_, i) => (i === state.query ? 14 : 8));
+}
+
+// name of a figure: function that fills an empty figure, or returns why there is nothing to draw
+const FILL = {
+  grid: fillGrid, weights: headMatrix("weights"), mean: headMatrix("weights", () => MEAN), hops: headMatrix("hops"), lines: fillLines, points: fillPoints,
+  spectrum: headCurves("spectrum"), laplacian: headCurves("laplacian"), overlay: fillOverlay("weights"), overlay_hops: fillOverlay("hops"), field: fillField,
+  rollout: (figure, model) => {
+    const { rollout, heads } = example().models[model];
+    if (!heads.length) return "This view has no self-attention.";
+    return rollout ? fillMatrix(figure, rollout, [example().words, example().words]) : example().stored ? OVER_BUDGET : NOT_STORED;
+  },
+};
+const EMPTY = { mean: "weights" };
+
+const CLICK = {
+  grid: (point) => Object.assign(state, { layer: point.customdata.layer, head: point.customdata.head }),
+  hops: ({ pointIndex: [from, to] }) => Object.assign(state, { from, to }),
+  points: (point) => choose(point.pointIndex),
+  overlay: ({ pointIndex: [row, column] }) => Object.assign(state, { from: patches().first + row * patches().side + column, to: null }),
+  field: (point) => (point.data.meta === "queries" ? (state.query = point.pointIndex) : null),
+  lines: ({ data: { meta: side }, pointIndex: place }) => {
+    state.pinned = state.pinned?.side === side && state.pinned.place === place ? null : { side, place };
+  },
+};
+CLICK.overlay_hops = CLICK.overlay;
+
+function save(format) {
+  const icon = { width: 24, height: 24, path: "M11 3h2v9h4l-5 5-5-5h4zM4 19h16v2H4z" };
+  const click = (node) => Plotly.downloadImage(node, { format, filename: `attention_${node.dataset.name}`, scale: 2 });
+  return { name: `Save as ${format.toUpperCase()}`, icon, click };
+}
+
+const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover", typesetMath: false, modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"], modeBarButtonsToAdd: [save("png"), save("svg")] };
+
+async function drawFigure(node) {
+  const { name } = node.dataset, model = Number(node.dataset.model ?? 0), drawn = turn;
+  const figure = structuredClone(report.fixed[name] ?? report.empty[EMPTY[name] ?? name]);
+  const message = report.fixed[name] ? "" : await FILL[name](figure, model, node);
+  if (drawn !== turn) return;
+  node.classList.toggle("message", Boolean(message));
+  if (message) {
+    Plotly.purge(node);
+    node.replaceChildren(element("p", { class: "hint" }, message));
+    return;
+  }
+  if (!node.classList.contains("js-plotly-plot")) node.replaceChildren();
+  figure.layout.template = report.themes[dark.matches ? "dark" : "light"];
+  await Plotly.react(node, figure.data, figure.layout, CONFIG);
+  if (node.ready) return;
+  node.ready = true;
+  performance.mark(`figure ${name}`);
+  if (CLICK[name]) node.on("plotly_click", ({ points }) => { CLICK[name](points[0], model); render(); });
+  if (name !== "lines") return;
+  const isolate = (pinned) => node.isolate?.(pinned);
+  node.on("plotly_hover", ({ points: [point] }) => isolate({ side: point.data.meta, place: point.pointIndex }));
+  node.on("plotly_unhover", () => isolate(state.pinned));
+}
+
+// figures are drawn when they come near the window
+const observer = new IntersectionObserver((changes) => {
+  for (const { target, isIntersecting } of changes) {
+    target.near = isIntersecting;
+    if (isIntersecting && target.drawn !== turn) {
+      target.drawn = turn;
+      drawFigure(target);
     }
   }
-  return hops;
-}
+}, { rootMargin: "300px" });
 
-function pathOf(parents, n, from, to) {
-  const path = [to];
-  while (path[0] !== from) {
-    const before = parents[from * n + path[0]];
-    if (before === NO_PARENT) return null;
-    path.unshift(before);
+function addFigures(place) {
+  const names = place.dataset.figures.split(" ");
+  const plot = (name, model) => element("div", { class: `plot ${name}`, "data-name": name, "data-model": model });
+  if ("once" in place.dataset) place.append(plot(names[0], 0));
+  else for (const name of names) {
+    for (const model of report.models.keys()) {
+      const content = name === "lines" ? element("div", { class: "tall" }, plot(name, model)) : plot(name, model);
+      place.append(element("figure", { "data-figure": name }, element("figcaption", { "data-model": model, "data-name": name }), content));
+    }
   }
-  return path;
 }
 
-const example = () => report.examples[state.text];
-const currentHead = (model) => example().models[model].heads.find((head) => head.layer === state.layer && head.head === state.head);
-
-function fill(select, labels, chosen) {
-  select.replaceChildren(...labels.map(([value, label]) => element("option", { value }, label)));
-  select.value = String(chosen);
+function drawCaption(node) {
+  const { name } = node.dataset, model = Number(node.dataset.model), own = entry(model);
+  const detail = { weights: headName(state.head), lines: headName(state.head), mean: headName(MEAN), overlay: "weight", overlay_hops: "hops" }[name];
+  node.replaceChildren(swatch(model), report.models[model].label + (detail ? `, ${detail}` : ""));
+  if (!["weights", "lines"].includes(name) || !own?.near_uniform) return undefined;
+  return node.append(" ", element("span", { class: "warning" }, `≈ near uniform (entropy ${decimals(own.measures.entropy)}): a large gap here only means averaging`));
 }
 
-// source and translation have different layers
-function setUpLayers() {
-  const layers = [...new Set(example().models.flatMap((model) => model.heads.map((head) => head.layer)))];
-  if (!layers.includes(state.layer)) state.layer = layers[0];
-  fill(byId("layer"), layers.map((name) => [name, name]), state.layer);
-  setUpHeads();
+function drawPredictions() {
+  byId("predictions").replaceChildren(...report.models.map((model, i) => {
+    const { prediction, probability, correct, probabilities } = example().models[i];
+    const mark = correct === null ? "" : element("b", { class: correct ? "right" : "wrong" }, correct ? " ✓ right" : " ✗ wrong");
+    const bars = Object.entries(probabilities).map(([name, value]) => element("div", { class: "bar" }, element("span", { title: name }, name),
+      element("i", { style: { width: `${100 * value}%`, background: model.color } }), element("span", {}, decimals(value))));
+    const output = prediction ? [prediction, mark, probability === null || bars.length ? "" : ` (probability ${decimals(probability)})`] : ["no prediction"];
+    return element("div", { class: "model" }, element("div", {}, swatch(i), model.label), element("div", { class: "output" }, ...output), ...bars);
+  }), example().label === null ? "" : element("p", { class: "hint" }, `${report.kind === "translation" ? "Reference" : "True class"}: ${example().label}`));
 }
 
-function drawCross() {
-  const pictures = example().models.map((model) => model.cross_attention).filter(Boolean);
-  byId("crossing").hidden = !pictures.length;
-  byId("cross").replaceChildren(...pictures.map((picture, i) => element("figure", {},
-    element("figcaption", {}, swatch(i), report.models[i].label),
-    element("div", { class: "scroll" }, element("img", { src: picture, alt: "cross-attention" })))));
-}
-
-function setUpControls() {
-  fill(byId("text"), report.examples.map((item, i) => [i, `${item.title}: ${item.pixels ? item.label ?? "" : item.words.slice(0, 8).join(" ")}${!item.pixels && item.words.length > 8 ? " …" : ""}`]), 0);
-  setUpLayers();
-  byId("text").addEventListener("change", (event) => {
-    state.text = Number(event.target.value);
-    state.from = state.to = null;
-    setUpLayers();
-    draw();
-  });
-  byId("layer").addEventListener("change", (event) => {
-    state.layer = event.target.value;
-    setUpHeads();
-    draw();
-  });
-  byId("head").addEventListener("change", (event) => {
-    state.head = Number(event.target.value);
-    draw();
-  });
-}
-
-function setUpHeads() {
-  const all = example().models.flatMap((model) => model.heads.filter((head) => head.layer === state.layer).map((head) => head.head));
-  const heads = [...new Set(all)].sort((a, b) => a - b);
-  if (!heads.includes(state.head)) state.head = heads[0];
-  fill(byId("head"), heads.map((head) => [head, String(head)]), state.head);
-}
-
-const MEASURES = [
-  ["spectral_gap", "spectral gap"], ["entropy", "entropy"], ["tv_to_uniform", "TV to uniform"],
-  ["effective_rank", "effective rank"], ["mean_hops", "mean hops"], ["max_hops", "max hops"], ["unreachable", "unreachable"],
-];
-
-function drawMeasures() {
-  const head = element("tr", {}, element("th", {}, "this example"), element("th", {}, "prediction"), ...MEASURES.map(([, label]) => element("th", {}, label)));
-  const rows = report.models.map((model, i) => {
-    const own = currentHead(i);
-    const result = example().models[i];
-    return element("tr", {}, element("td", {}, swatch(i), model.label),
-      element("td", { class: "prediction", title: result.prediction }, `${number(result.probability, 2)} ${result.prediction}`),
-      ...MEASURES.map(([name]) => element("td", {}, own ? number(own.measures[name], name === "max_hops" || name === "unreachable" ? 0 : 3) : "no such head")));
-  });
-  const parts = [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))];
-  if (report.split) {
-    const title = element("tr", {}, element("th", {}, `this head: mean ± std over ${report.split.count} examples of ${report.split.name}`), element("th", {}), ...MEASURES.map(() => element("th", {})));
-    const more = report.models.map((model, i) => {
-      const own = report.split.models[i].find((head) => head.layer === state.layer && head.head === state.head);
-      return element("tr", {}, element("td", {}, swatch(i), model.label), element("td", {}),
-        ...MEASURES.map(([name]) => {
-          const value = own && own.measures[name];
-          return value ? element("td", {}, number(value.mean, 3), element("span", { class: "spread" }, ` ±${number(value.std, 2)}`)) : element("td", {}, "–");
-        }));
-    });
-    parts[0].append(element("tbody", {}, title, ...more));
+function drawNumbers() {
+  const cross = report.models.some((_, i) => entry(i)?.neighbors !== undefined);
+  const names = cross ? ["effective_neighbors"] : Object.keys(report.measures);
+  const term = (name) => element("button", { class: "term", type: "button", title: report.measures[name].help, onclick: tip }, report.measures[name].label);
+  const row = (i, cells) => element("tr", {}, element("td", {}, swatch(i), report.models[i].label), ...cells);
+  const header = (title, labels) => element("tr", {}, element("th", {}, title), ...labels.map((label) => element("th", {}, label)));
+  const body = report.models.map((_, i) => row(i, names.map((name) => {
+    const own = entry(i);
+    return element("td", {}, own ? decimals(cross ? own.neighbors : own.measures[name], report.measures[name].digits) : "no such head");
+  })));
+  const parts = [header("this example", names.map(term)), ...body];
+  const summaries = (report.split?.models ?? []).map((heads) => heads.find((head) => head.layer === state.layer && head.head === state.head)?.measures);
+  const columns = summaries.some((measures) => measures && names.some((name) => name in measures)) ? names : Object.keys(summaries.find(Boolean) ?? {});
+  if (columns.length) {
+    parts.push(header(`mean ± std, ${report.split.count} ${report.unit}`, columns === names ? names.map(() => "") : columns));
+    parts.push(...summaries.map((measures, i) => row(i, columns.map((name) => {
+      const value = measures?.[name];
+      return value ? element("td", {}, decimals(value.mean), element("span", { class: "spread" }, ` ±${decimals(value.std, 2)}`)) : element("td", {}, "–");
+    }))));
   }
-  byId("measures").replaceChildren(element("div", { class: "scroll" }, ...parts));
+  byId("numbers").replaceChildren(element("table", {}, ...parts));
 }
 
 function choose(token) {
-  if (state.from === null || state.to !== null) {
-    state.from = token;
-    state.to = null;
-  } else {
-    state.to = token;
+  const done = state.from === null || state.to !== null;
+  Object.assign(state, done ? { from: token, to: null } : { to: token });
+}
+
+function path(parents, from, to) {
+  const places = [to];
+  while (places[0] !== from) {
+    const before = parents[from][places[0]];
+    if (before === NO_PARENT) return null;
+    places.unshift(before);
   }
+  return places;
+}
+
+async function drawPaths() {
+  const { words } = example(), { from, to } = state, drawn = turn;
+  const routes = to === null ? [] : await Promise.all(report.models.map(async (_, i) => {
+    const own = entry(i), reason = why(own, "parents");
+    if (reason) return { text: reason, places: [] };
+    const places = path(await matrix(own.parents), from, to), weights = await matrix(own.weights);
+    return places ? { text: `${places.length - 1} ${places.length === 2 ? "hop" : "hops"}`, places, weights } : { text: "unreachable: no path of positive weights", places: [] };
+  }));
+  if (drawn !== turn) return;
+  const role = (place, on) => (place === from ? " from" : place === to ? " to" : on ? " on" : "");
+  const passed = new Set(routes.flatMap((route) => route.places));
+  const pick = (place) => () => { choose(place); render(); };
+  byId("tokens").replaceChildren(...words.map((word, place) => element("button", {
+    class: `token${role(place, passed.has(place))}`, type: "button", "data-token": place, title: `token ${place + 1}`, onclick: pick(place) }, word)));
+  byId("picked").textContent = from === null ? "No token selected." : to === null ? `From ${tokenText(from)} – now click the end token.` : `From ${tokenText(from)} to ${tokenText(to)}:`;
+  byId("routes").replaceChildren(...routes.map(({ text, places, weights }, i) => element("div", { class: "route" }, element("span", { class: "name" }, swatch(i), report.models[i].label), element("span", { class: "count" }, text),
+    ...places.flatMap((place, step) => [step ? element("span", { class: "hop" }, `—${weights[places[step - 1]][place].toPrecision(2)}→`) : "", element("span", { class: `token${role(place)}`, title: `token ${place + 1}` }, words[place])]))));
+}
+
+// an explanation that opens on click, so that it works on a phone
+function tip(event) {
+  const node = byId("tip"), box = event.currentTarget.getBoundingClientRect();
+  node.textContent = event.currentTarget.title;
+  node.showPopover();
+  node.style.left = `${Math.max(8, Math.min(box.left, innerWidth - node.offsetWidth - 8))}px`;
+  node.style.top = `${box.bottom + 6 + node.offsetHeight > innerHeight ? box.top - node.offsetHeight - 6 : box.bottom + 6}px`;
+}
+
+function fillSelect(id, options, selected) {
+  byId(id).replaceChildren(...options.map(([value, label]) => element("option", { value }, label)));
+  byId(id).value = String(selected);
+}
+
+// the layers and heads of the example; a source and its translation have different layers
+function drawControls() {
+  const all = report.models.flatMap((_, i) => entries(i)), layers = [...new Set(all.map((own) => own.layer))];
+  if (!layers.includes(state.layer)) state.layer = (all.find((own) => !own.measures) ?? all[0])?.layer ?? null;
+  const heads = [...new Set(all.filter((own) => own.layer === state.layer).map((own) => own.head))].sort((a, b) => (a === MEAN) - (b === MEAN) || a - b);
+  if (!heads.includes(state.head)) state.head = heads[0] ?? 0;
+  fillSelect("layer", layers.map((layer) => [layer, layerName(layer)]), state.layer);
+  fillSelect("head", heads.map((head) => [head, headName(head)]), state.head);
+}
+
+function render() {
+  turn += 1;
+  drawControls();
+  const { pixels, coordinates, models, stored } = example(), has = { image: Boolean(pixels), field: Boolean(coordinates), tokens: !pixels && !coordinates, self: models.some((model) => model.heads.length) };
+  const several = report.models.some((_, i) => entry(i, MEAN)) && state.head !== MEAN;
+  document.querySelectorAll("[data-kind]").forEach((node) => { node.hidden = !has[node.dataset.kind]; });
+  document.querySelectorAll("[data-figure='mean']").forEach((node) => { node.hidden = !several; });
+  byId("notice").hidden = stored;
+  byId("notice").textContent = `${NOT_STORED} Its numbers are below.`;
+  byId("patch").textContent = `From: ${state.from === null ? (patches().first ? "class token" : "mean of all patches") : example().words[state.from]}.`;
+  byId("query").textContent = `Query ${state.query + 1}.`;
+  document.querySelectorAll(".bare").forEach((node) => { node.src = pixels ?? ""; });
+  document.querySelectorAll("figcaption").forEach(drawCaption);
+  drawPredictions();
+  drawNumbers();
   drawPaths();
+  for (const node of document.querySelectorAll(".plot")) if (node.near) { node.drawn = turn; drawFigure(node); }
 }
 
-function tokenText(place) {
-  return `${example().words[place]} (${place + 1})`;
+function optionText({ title, words, pixels, stored, models: [{ correct }], label }, i) {
+  const start = pixels ? label ?? "" : words.slice(0, 8).join(" ") + (words.length > 8 ? " …" : "");
+  return [i, `${correct === null ? "" : correct ? "✓ " : "✗ "}${title}: ${start}${stored ? "" : " (numbers only)"}`];
 }
 
-function drawPaths() {
-  const words = example().words;
-  const routes = state.to === null ? [] : report.models.map((_, i) => {
-    const own = currentHead(i);
-    return own ? pathOf(unpack(own, words.length).parents, words.length, state.from, state.to) : undefined;
+function setUp() {
+  byId("models").replaceChildren(...report.models.map((model, i) => element("span", { title: model.checkpoint }, swatch(i), `${model.label}: ${model.attention}`)));
+  byId("footer").textContent = `fna-lightning ${report.version}, figures by Plotly ${Plotly.version}. ${report.dropped ? `${report.dropped} matrices left out to stay below 5 MB.` : ""}`;
+  document.querySelectorAll("h2[data-help]").forEach((node) => node.append(element("button", { class: "help", type: "button", title: node.dataset.help, "aria-label": "explanation", onclick: tip }, "?")));
+  document.querySelectorAll("[data-figures]").forEach((place) => { if (!place.closest("[data-fixed]") || report.fixed[place.dataset.figures]) addFigures(place); else place.remove(); });
+  document.body.style.setProperty("--across", Math.min(4, Math.max(2, report.models.length)));
+  document.querySelectorAll("[data-fixed]").forEach((node) => { if (!node.querySelector(".plot")) node.remove(); });
+  state.example = Math.max(0, report.examples.findIndex(({ models }) => models.some((model) => model.cross.length)));
+  fillSelect("example", report.examples.map(optionText), state.example);
+  fillSelect("measure", Object.entries(report.measures).map(([name, { label }]) => [name, label]), state.measure);
+  const numeric = ["example", "head"];
+  for (const name of ["example", "layer", "head", "measure"]) byId(name).addEventListener("change", ({ target: { value } }) => {
+    state[name] = numeric.includes(name) ? Number(value) : value;
+    if (name === "example") Object.assign(state, { from: null, to: null, pinned: null, query: 0 });
+    render();
   });
-  const passed = new Set(routes.flatMap((route) => route || []));
-  byId("tokens").replaceChildren(...words.map((word, place) => {
-    const role = place === state.from ? " from" : place === state.to ? " to" : passed.has(place) ? " on" : "";
-    return element("button", { class: `token${role}`, type: "button", "data-token": place, title: `token ${place + 1}`, onclick: () => choose(place) }, word);
-  }));
-  byId("picked").textContent = state.from === null ? "No token selected."
-    : state.to === null ? `From ${tokenText(state.from)} – now click the end token.`
-    : `From ${tokenText(state.from)} to ${tokenText(state.to)}:`;
-  byId("routes").replaceChildren(...routes.map((route, i) => routeRow(i, route)));
+  byId("reset").addEventListener("click", () => { Object.assign(state, { from: null, to: null }); render(); });
+  dark.addEventListener("change", render);
 }
 
-function routeRow(model, route) {
-  const row = element("div", { class: "route", "data-model": model }, element("span", { class: "name" }, swatch(model), report.models[model].label));
-  if (route === undefined) {
-    row.append(element("span", { class: "count" }, "has no such head"));
-  } else if (route === null) {
-    row.append(element("span", { class: "count" }, "unreachable: no path of positive weights"));
-  } else {
-    const hops = route.length - 1;
-    const n = example().words.length;
-    const { weights } = unpack(currentHead(model), n);
-    row.append(element("span", { class: "count" }, `${hops} ${hops === 1 ? "hop" : "hops"}`));
-    route.forEach((place, step) => {
-      if (step) row.append(element("span", { class: "hop" }, `—${weights[route[step - 1] * n + place].toPrecision(2)}→`));
-      const role = step === 0 ? " from" : step === hops ? " to" : "";
-      row.append(element("span", { class: `token${role}`, title: `token ${place + 1}` }, example().words[place]));
-    });
-  }
-  return row;
+async function start() {
+  const text = async (id) => new TextDecoder().decode(await gunzip(byId(id).textContent));
+  report = JSON.parse(await text("data"));
+  blobs = JSON.parse(byId("matrices").textContent);
+  document.head.append(element("script", {}, await text("plotly")));
+  setUp();
+  render();
+  document.querySelectorAll(".plot").forEach((node) => observer.observe(node));
 }
 
-function hopColor(hops) {
-  return hops < 0 ? UNREACHABLE : HOP_COLORS[Math.min(hops, HOP_COLORS.length - 1)];
-}
-
-function drawHops() {
-  const n = example().words.length;
-  byId("hops").replaceChildren(...report.models.map((model, i) => {
-    const own = currentHead(i);
-    const figure = element("figure", {}, element("figcaption", {}, swatch(i), model.label));
-    if (!own) return figure;
-    const { hops } = unpack(own, n);
-    const canvas = element("canvas", { width: n, height: n });
-    const paint = canvas.getContext("2d");
-    let most = 1;
-    for (let place = 0; place < n * n; place++) {
-      most = Math.max(most, hops[place]);
-      paint.fillStyle = hopColor(hops[place]);
-      paint.fillRect(place % n, Math.floor(place / n), 1, 1);
-    }
-    const cell = (event) => {
-      const box = canvas.getBoundingClientRect();
-      const at = (offset, size) => Math.min(n - 1, Math.max(0, Math.floor((offset / size) * n)));
-      return [at(event.clientY - box.top, box.height), at(event.clientX - box.left, box.width)];
-    };
-    canvas.addEventListener("mousemove", (event) => {
-      const [from, to] = cell(event);
-      const count = hops[from * n + to];
-      showTip(event, `${tokenText(from)} → ${tokenText(to)}: ${count < 0 ? "unreachable" : `${count} ${count === 1 ? "hop" : "hops"}`}`);
-    });
-    canvas.addEventListener("mouseleave", hideTip);
-    canvas.addEventListener("click", (event) => {
-      [state.from, state.to] = cell(event);
-      drawPaths();
-      byId("paths").scrollIntoView({ block: "nearest" });
-    });
-    const scale = element("div", { class: "scale" });
-    for (let count = 1; count <= Math.min(most, HOP_COLORS.length - 1); count++) {
-      const mark = element("span", { class: "swatch" });
-      mark.style.background = hopColor(count);
-      scale.append(element("span", {}, mark, `${count}${count === HOP_COLORS.length - 1 && most > count ? "+" : ""}`));
-    }
-    if (own.measures.unreachable > 0) {
-      const mark = element("span", { class: "swatch" });
-      mark.style.background = UNREACHABLE;
-      scale.append(element("span", {}, mark, "unreachable"));
-    }
-    figure.append(canvas, scale);
-    return figure;
-  }));
-}
-
-function showTip(event, text) {
-  const tip = byId("tip");
-  tip.textContent = text;
-  tip.hidden = false;
-  const right = event.clientX + 14 + tip.offsetWidth > window.innerWidth;
-  tip.style.left = `${right ? event.clientX - 14 - tip.offsetWidth : event.clientX + 14}px`;
-  tip.style.top = `${event.clientY + 14}px`;
-}
-
-function hideTip() {
-  byId("tip").hidden = true;
-}
-
-// round steps for an axis from low to high
-function ticks(low, high, count = 5) {
-  const rough = (high - low) / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough);
-  const result = [];
-  for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + 1e-9 * step; value += step) result.push(Number(value.toPrecision(6)));
-  return result;
-}
-
-function frame(width, height, [x0, x1], [y0, y1], labels) {
-  const left = 46, right = 10, top = 8, bottom = 36;
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
-  const x = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
-  const y = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
-  for (const value of ticks(x0, x1)) {
-    svg.append(shape("line", { x1: x(value), x2: x(value), y1: top, y2: height - bottom, stroke: "#e8ecf1" }));
-    svg.append(shape("text", { x: x(value), y: height - bottom + 14, "text-anchor": "middle" }, String(value)));
-  }
-  for (const value of ticks(y0, y1)) {
-    svg.append(shape("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), stroke: "#e8ecf1" }));
-    svg.append(shape("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)));
-  }
-  svg.append(shape("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, labels[0]));
-  svg.append(shape("text", { x: 11, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 11 ${(top + height - bottom) / 2})` }, labels[1]));
-  return { svg, x, y };
-}
-
-function span(values, margin = 0.06) {
-  const low = Math.min(...values), high = Math.max(...values);
-  // a spread within rounding errors does not set the scale
-  const room = high - low > 1e-9 * Math.max(1, Math.abs(high)) ? (high - low) * margin : Math.abs(high) * 0.1 > 1e-9 ? Math.abs(high) * 0.1 : 1;
-  return [low - room, high + room];
-}
-
-// curves: {name, color, dashed, points: [[x, y], ...]}
-function chart(target, curves, labels, yRange = null) {
-  curves = curves.map((curve) => ({ ...curve, points: curve.points.filter((point) => point[1] !== null) })).filter((curve) => curve.points.length);
-  if (!curves.length) {
-    target.replaceChildren(element("p", { class: "hint" }, "Nothing to draw: no pair of tokens is connected."));
-    return;
-  }
-  const all = curves.flatMap((curve) => curve.points);
-  const { svg, x, y } = frame(330, 240, span(all.map((point) => point[0]), 0.03), yRange || span(all.map((point) => point[1])), labels);
-  for (const curve of curves) {
-    const style = { fill: "none", stroke: curve.color, "stroke-width": 1.8, "stroke-dasharray": curve.dashed ? "5 4" : "none" };
-    svg.append(shape("polyline", { ...style, points: curve.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
-    for (const [a, b] of curve.points) {
-      const dot = shape("circle", { cx: x(a), cy: y(b), r: 2.6, fill: curve.color });
-      dot.addEventListener("mousemove", (event) => showTip(event, `${curve.name}: ${labels[0]} ${Number(a.toPrecision(4))}, ${labels[1]} ${Number(b.toPrecision(4))}`));
-      dot.addEventListener("mouseleave", hideTip);
-      svg.append(dot);
-    }
-  }
-  const legend = element("div", { class: "legend" }, ...curves.map((curve) => {
-    const mark = shape("svg", { viewBox: "0 0 22 8", width: 22, height: 8, style: "display:inline-block;width:22px;margin-right:.3rem" });
-    mark.append(shape("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: curve.color, "stroke-width": 2, "stroke-dasharray": curve.dashed ? "5 4" : "none" }));
-    return element("span", {}, mark, curve.name);
-  }));
-  target.replaceChildren(svg, legend);
-}
-
-function drawSpectrum() {
-  const curves = report.models.map((model, i) => {
-    const own = currentHead(i);
-    return { name: model.label, color: COLORS[i % COLORS.length], points: own ? own.spectrum.map((value, place) => [place + 1, value]) : [] };
-  });
-  chart(byId("spectrum"), curves, ["eigenvalue", "modulus"], [0, 1.05]);
-}
-
-function drawMaps() {
-  byId("maps").replaceChildren(...report.models.map((model, i) => {
-    const own = currentHead(i);
-    const figure = element("figure", {}, element("figcaption", {}, swatch(i), model.label));
-    if (!own || !own.points) {
-      figure.append(element("p", { class: "hint" }, "No diffusion map: it needs at least three tokens, each reachable from every other."));
-      return figure;
-    }
-    const { svg, x, y } = frame(420, 320, span(own.points.map((point) => point[0])), span(own.points.map((point) => point[1])), ["coordinate 1", "coordinate 2"]);
-    own.points.forEach((point, place) => {
-      const shade = own.points.length > 1 ? place / (own.points.length - 1) : 0;
-      const dot = shape("circle", { cx: x(point[0]), cy: y(point[1]), r: 4, fill: `hsl(${260 - 210 * shade} 65% 45%)`, "fill-opacity": 0.75, "data-token": place });
-      dot.addEventListener("mousemove", (event) => showTip(event, tokenText(place)));
-      dot.addEventListener("mouseleave", hideTip);
-      dot.addEventListener("click", () => choose(place));
-      svg.append(dot);
-    });
-    figure.append(svg);
-    return figure;
-  }));
-}
-
-function drawCurves() {
-  const measured = report.ablation.every((curves) => curves.edges.accuracy) ? "accuracy" : "probability";
-  const label = measured === "accuracy" ? "accuracy" : "probability of the intact prediction";
-  const curves = report.models.flatMap((model, i) => ["edges", "nodes"].map((kind) => ({
-    name: `${model.label}, ${kind}`, color: COLORS[i % COLORS.length], dashed: kind === "nodes",
-    points: report.ablation[i].p.map((p, place) => [p, report.ablation[i][kind][measured][place]]),
-  })));
-  chart(byId("ablation"), curves, ["probability of removal", label], [0, 1.05]);
-  byId("ablation-hint").textContent = `Edges or nodes of every layer are removed at random; texts are truncated to ${report.max_length} tokens.`;
-  if (!report.growth.some((curve) => curve.lengths.length)) {
-    byId("growth-section").hidden = true;
-    byId("ablation-hint").textContent = "Edges or nodes of every layer are removed at random.";
-    return;
-  }
-  chart(byId("growth"), report.models.map((model, i) => ({
-    name: model.label, color: COLORS[i % COLORS.length],
-    points: report.growth[i].lengths.map((length, place) => [length, report.growth[i].mean_hops[place]]),
-  })), ["tokens", "mean hops"]);
-}
-
-// values of the patches of an image, drawn over it; a click selects the start of a path
-function overlay(values, first, side, color, format) {
-  const box = element("div", { class: "overlay" }, element("img", { src: example().pixels, alt: "" }));
-  const canvas = element("canvas", { width: side, height: side });
-  const paint = canvas.getContext("2d");
-  values.forEach((value, place) => {
-    paint.fillStyle = color(value);
-    paint.fillRect(place % side, Math.floor(place / side), 1, 1);
-  });
-  const patch = (event) => {
-    const area = canvas.getBoundingClientRect();
-    const at = (offset, size) => Math.min(side - 1, Math.max(0, Math.floor((offset / size) * side)));
-    return at(event.clientY - area.top, area.height) * side + at(event.clientX - area.left, area.width);
-  };
-  canvas.addEventListener("mousemove", (event) => showTip(event, `${example().words[first + patch(event)]}: ${format(values[patch(event)])}`));
-  canvas.addEventListener("mouseleave", hideTip);
-  canvas.addEventListener("click", (event) => {
-    state.from = first + patch(event);
-    state.to = null;
-    drawPaths();
-    drawPicture();
-  });
-  box.append(canvas);
-  return box;
-}
-
-function drawPicture() {
-  byId("picture").hidden = !example().pixels;
-  if (!example().pixels) return;
-  const n = example().words.length;
-  const side = Math.floor(Math.sqrt(n));
-  const first = n - side * side;
-  const from = state.from === null ? (first ? 0 : null) : state.from;
-  const places = Array.from({ length: side * side }, (_, place) => first + place);
-  byId("overlays").replaceChildren(...report.models.map((model, i) => {
-    const own = currentHead(i);
-    const figure = element("figure", {}, element("figcaption", {}, swatch(i), `${model.label}, from ${from === null ? "all patches" : example().words[from]}`));
-    if (!own) return figure;
-    const { weights, hops } = unpack(own, n);
-    const column = (matrix, j) => places.map((i) => matrix[i * n + j]);
-    const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : 0);
-    const attention = places.map((j) => (from === null ? mean(column(weights, j)) : weights[from * n + j]));
-    const distance = places.map((j) => (from === null ? mean(column(hops, j).filter((count) => count > 0)) : hops[from * n + j]));
-    const most = Math.max(...attention);
-    figure.append(element("div", { class: "pair" },
-      overlay(attention, first, side, (value) => `rgba(255, ${Math.round(235 * (value / most))}, 0, ${0.75 * (value / most)})`, (value) => value.toPrecision(3)),
-      overlay(distance, first, side, (value) => hopColor(Math.round(value)), (value) => (value < 0 ? "unreachable" : `${Number(value.toFixed(2))} hops`))));
-    return figure;
-  }));
-}
-
-function draw() {
-  drawPicture();
-  drawMeasures();
-  drawPaths();
-  drawCross();
-  drawHops();
-  drawMaps();
-  drawSpectrum();
-}
-
-setUpControls();
-draw();
-drawCurves();
-byId("footer").textContent = report.models.map((model) => `${model.label}: ${model.attention}`).join(" · ") + ` · fna-lightning ${report.version}`;
+start();
