@@ -365,7 +365,7 @@ function render() {
   byId("patch").textContent = `From: ${state.from === null ? (patches().first ? "class token" : "mean of all patches") : example().words[state.from]}.`;
   byId("query").textContent = `Query ${state.query + 1}.`;
   document.querySelectorAll(".bare").forEach((node) => { node.src = pixels ?? ""; });
-  document.querySelectorAll("figcaption").forEach(drawCaption);
+  document.querySelectorAll("figcaption[data-model]").forEach(drawCaption);
   drawPredictions();
   drawNumbers();
   drawPaths();
