@@ -36,10 +36,12 @@ FIRST_STEPS = (1, 10, 100, 1000)
 
 
 class AttentionGraph(L.Callback):
-    """Logs spectral gap, entropy, distance to uniform, effective rank and path lengths of every layer and head.
+    """Logs the measures of ``graph.MEASURES`` of every layer and head.
 
-    Every value is a mean over the probe sequences. Cross-attention is left out, because its matrix is not a graph on
-    one set of tokens. If alpha or kappa is learned, it is logged in the same way as the measures:
+    They are spectral gap, entropy, distance to uniform, effective rank, effective number of neighbors, direction,
+    algebraic connectivity and path lengths. Every value is a mean over the probe sequences. Cross-attention is left
+    out, because its matrix is not a graph on one set of tokens. If alpha or kappa is learned, it is logged in the same
+    way as the measures:
 
     - means over heads, ``attention/spectral_gap`` and ``attention/mean_hops``, and ``attention_detail/<measure>`` for
       the others. At a validation they go through ``LightningModule.log_dict`` like

@@ -93,7 +93,8 @@ class Classifier(StudiedModel):
             kept = probabilities.gather(1, intact[:, None]).reshape(draws, len(examples))
             if len(known) < len(labels):
                 return Scores(kept, None)
-            return Scores(kept, probabilities.argmax(dim=-1) == torch.tensor(known))
+            correct = probabilities.argmax(dim=-1) == torch.tensor(known)
+            return Scores(kept, correct.reshape(draws, len(examples)))
 
         return score
 

@@ -1,5 +1,6 @@
 """Showing the page of a report: in a notebook, or in the browser."""
 
+import logging
 import sys
 import tempfile
 import webbrowser
@@ -10,6 +11,8 @@ from typing import Any
 from fna_lightning.analysis.page import render_page
 from fna_lightning.analysis.report import Report
 
+log = logging.getLogger(__name__)
+
 # height of the page in a notebook, in pixels
 HEIGHT = 900
 
@@ -17,8 +20,8 @@ HEIGHT = 900
 def notebook_html(report: Report) -> str:
     """Return the page as an element of a notebook's output, in a frame of its own."""
     page = escape(render_page(report), quote=True)
-    return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0" title="{escape(report.title)}">'\
-        "</iframe>"
+    title = escape(report.title, quote=True)
+    return f'<iframe srcdoc="{page}" width="100%" height="{HEIGHT}" style="border: 0" title="{title}"></iframe>'
 
 
 def show(report: Report) -> None:
@@ -32,7 +35,7 @@ def show(report: Report) -> None:
     path = Path(tempfile.mkdtemp(prefix="fna-lightning-")) / "index.html"
     report.to_html(path)
     if not webbrowser.open(path.as_uri()):
-        print(f"no browser found; the page is {path}")
+        log.warning("there is no browser here; open %s", path)
 
 
 def in_notebook() -> bool:

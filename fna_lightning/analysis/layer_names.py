@@ -14,7 +14,7 @@ def readable_layers(names: Iterable[str]) -> dict[str, str]:
         >>> readable_layers(["encoder.layers.0.self_attn", "encoder.layers.1.self_attn"])
         {'encoder.layers.0.self_attn': 'layer 1', 'encoder.layers.1.self_attn': 'layer 2'}
     """
-    names = list(names)
+    names = list(dict.fromkeys(names))
     has_decoder = any(_side(name) == "decoder" for name in names)
     readable = {name: _readable(name, with_side=has_decoder, single=len(names) == 1) for name in names}
     if len(set(readable.values())) < len(names):

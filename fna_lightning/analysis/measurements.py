@@ -20,6 +20,7 @@ from fna_lightning.analysis.report import (
 from fna_lightning.graph import measure
 from fna_lightning.graph.ablation import KINDS
 from fna_lightning.introspection.ablation import ablated
+from fna_lightning.introspection.maps import attention_layers
 
 PROBABILITIES = tuple(step / 10 for step in range(11))
 # number of texts that are measured at each length
@@ -69,9 +70,10 @@ def ablation_report(
             intervals are over the random draws for these examples.
 
     Returns:
-        The scores; None if the model predicts nothing.
+        The scores; None if the model predicts nothing, or if its attention is not computed by layers of this package,
+        which alone can be ablated.
     """
-    score = model.scorer(list(examples))
+    score = model.scorer(list(examples)) if attention_layers(model.task) else None
     if score is None:
         return None
     curves = {kind: _curve(model, score, kind, seed, tick, sampled=sampled) for kind in KINDS}
@@ -86,7 +88,7 @@ def _curve(model: StudiedModel, score: Scorer, kind: str, seed: int, tick: Tick,
         tick()
     intervals = [mean_interval(part.probability, sampled=sampled) for part in scores]
     mean, low, high = (list(column) for column in zip(*intervals, strict=True))
-    shares = [share_interval(part.correct) for part in scores if part.correct is not None]
+    shares = [share_interval(part.correct, sampled=sampled) for part in scores if part.correct is not None]
     if not shares:
         return AblationCurve(mean, low, high)
     return AblationCurve(mean, low, high, *(list(column) for column in zip(*shares, strict=True)))
@@ -113,9 +115,15 @@ def mean_interval(values: Tensor, *, sampled: bool) -> tuple[float, float, float
     return mean, max(0.0, mean - half), min(1.0, mean + half)
 
 
-def share_interval(correct: Tensor) -> tuple[float, float, float]:
-    """Return the share of true values and the ends of its 95 % Wilson interval."""
-    n, share = correct.numel(), correct.double().mean().item()
+def share_interval(correct: Tensor, *, sampled: bool) -> tuple[float, float, float]:
+    """Return the share of true values and the ends of its 95 % Wilson interval.
+
+    Args:
+        correct: (draws, trials) values.
+        sampled: whether the trials are a random sample, as in ``mean_interval``: then several draws of one trial count
+            once, because they are not independent.
+    """
+    n, share = correct.size(1) if sampled else correct.numel(), correct.double().mean().item()
     z = float(stats.norm.ppf(0.5 + CONFIDENCE / 2))
     center = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

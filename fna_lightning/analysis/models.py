@@ -1,7 +1,7 @@
 """The models that are studied: a common interface over models of texts, images, translations, fields and batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,7 +84,7 @@ class Scores:
 
     Attributes:
         probability: (draws, examples) probability of the intact prediction.
-        correct: (trials,) whether each prediction is correct; None without labels.
+        correct: (draws, trials) whether each prediction is correct; None without labels.
     """
 
     probability: Tensor
@@ -152,10 +152,17 @@ class StudiedModel(ABC):
         attentions = {repr(module) for module in self.task.modules() if isinstance(module, Attention)}
         return ", ".join(sorted(attentions)) or "DotProduct()"
 
+    def info(self, layers: Iterable[str]) -> ModelInfo:
+        """Return the model in reports, where these attention layers occur."""
+        known = attention_layers(self.task)
+        return ModelInfo(self.label, self.attention, self.path.name, readable_layers([*known, *layers]))
+
     @property
-    def info(self) -> ModelInfo:
-        """The model in reports."""
-        return ModelInfo(self.label, self.attention, self.path.name, readable_layers(attention_layers(self.task)))
+    def way_out(self) -> str:
+        """How to pass examples, for error messages."""
+        if not self.option:
+            return f"pass {self.argument}=... in Python"
+        return f"pass {self.argument} by {self.option}, or by {self.argument}=[...] in Python"
 
     @property
     def run_folder(self) -> Path | None:
@@ -166,10 +173,7 @@ class StudiedModel(ABC):
         """Raise a UsageError if the user's examples are not those of this kind of model."""
         for kind in inputs.kinds:
             if kind != self.argument:
-                raise UsageError(
-                    f"{self.path} is {a_model(self.kind)} and does not take {kind}; pass {self.argument} "
-                    f"({self.argument}=... in Python{f', {self.option} on the command line' if self.option else ''})"
-                )
+                raise UsageError(f"{self.path} is {a_model(self.kind)} and does not take {kind}; {self.way_out}")
 
     def check_finite(self, maps: Mapping[str, AttentionMap]) -> None:
         """Raise a UsageError if weights are not finite."""
@@ -195,15 +199,15 @@ class StudiedModel(ABC):
         ]
         kept = [example for example in examples if example is not None]
         if not kept:
-            raise UsageError(f"the split {split!r} of {self.path} has no example with a token; pass {self.option}")
+            raise UsageError(f"the split {split!r} of {self.path} has no example with a token; {self.way_out}")
         return kept
 
     def data(self) -> Any:
         """Return the data module that the model was trained with."""
         if self.run_folder is None:
             raise UsageError(
-                f"{self.path} is not in a run folder, so its data set is unknown; pass {self.argument} "
-                f"({self.option}), or move the checkpoint back to RUN/checkpoints next to RUN/config.yaml"
+                f"{self.path} is not in a run folder, so its data set is unknown; {self.way_out}, or move the "
+                "checkpoint back to RUN/checkpoints next to RUN/config.yaml"
             )
         return run_data(self.run_folder / "config.yaml", trust=self.trust)
 

@@ -1,6 +1,6 @@
 """The results of a study: typed dataclasses, written as JSON and as an HTML page, and shown in notebooks.
 
-results.json holds all fields except those declared by ``in_memory``: tensors, which only the page and the figures need.
+results.json holds all fields except tensors, which only the page and the figures need.
 """
 
 import json
@@ -18,11 +18,8 @@ from fna_lightning.utils.files import write_text
 NEAR_UNIFORM = 0.98
 # number of a head that stands for the mean over the heads of its layer
 MEAN_HEAD = -1
-
-
-def in_memory() -> Any:
-    """Return a dataclass field that is None by default and is not written to results.json."""
-    return field(default=None, metadata={"in_memory": True})
+# metadata of the fields that are not written to results.json
+IN_MEMORY = {"in_memory": True}
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,10 @@ class HeadReport:
     measures: dict[str, float]
     spectrum: list[float] = field(default_factory=list)
     laplacian: list[float] = field(default_factory=list)
-    weights: Tensor | None = in_memory()
-    parents: Tensor | None = in_memory()
-    hops: Tensor | None = in_memory()
-    points: Tensor | None = in_memory()
+    weights: Tensor | None = field(default=None, metadata=IN_MEMORY)
+    parents: Tensor | None = field(default=None, metadata=IN_MEMORY)
+    hops: Tensor | None = field(default=None, metadata=IN_MEMORY)
+    points: Tensor | None = field(default=None, metadata=IN_MEMORY)
 
     @property
     def near_uniform(self) -> bool:
@@ -90,7 +87,7 @@ class CrossHead:
     layer: str
     head: int
     neighbors: float
-    weights: Tensor | None = in_memory()
+    weights: Tensor | None = field(default=None, metadata=IN_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class ModelReport:
     probabilities: dict[str, float]
     heads: list[HeadReport]
     cross: list[CrossHead] = field(default_factory=list)
-    rollout: Tensor | None = in_memory()
+    rollout: Tensor | None = field(default=None, metadata=IN_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -141,9 +138,9 @@ class ExampleReport:
     stored: bool = True
     source_words: list[str] | None = None
     target_words: list[str] | None = None
-    pixels: Tensor | None = in_memory()
-    coordinates: Tensor | None = in_memory()
-    query_coordinates: Tensor | None = in_memory()
+    pixels: Tensor | None = field(default=None, metadata=IN_MEMORY)
+    coordinates: Tensor | None = field(default=None, metadata=IN_MEMORY)
+    query_coordinates: Tensor | None = field(default=None, metadata=IN_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -286,9 +283,7 @@ class Report:
 def to_json(value: Any) -> Any:
     """Return a report, or a part of one, in the types of JSON: NaN and infinity become null."""
     if is_dataclass(value) and not isinstance(value, type):
-        result = {
-            part.name: to_json(getattr(value, part.name)) for part in fields(value) if "in_memory" not in part.metadata
-        }
+        result = {part.name: to_json(getattr(value, part.name)) for part in fields(value) if part.metadata != IN_MEMORY}
         return result | {"near_uniform": value.near_uniform} if isinstance(value, HeadReport) else result
     if isinstance(value, dict):
         return {str(key): to_json(content) for key, content in value.items()}
