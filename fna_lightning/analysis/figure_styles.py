@@ -18,6 +18,7 @@ MAX_LINES = 1500
 LONGEST_LABEL = 16
 
 _PAIR = "%{y} → %{x}<br>"
+_TOKEN = "%{text}<extra></extra>"
 _THEMES = {
     False: {"ink": "#1c2430", "soft": "#5b6675", "line": "#dde3ea", "paper": "#ffffff"},
     True: {"ink": "#e6eaf0", "soft": "#a3adba", "line": "#363f4d", "paper": "#1a2029"},
@@ -39,7 +40,8 @@ def theme(*, dark: bool = False) -> go.layout.Template:
     colors = _THEMES[dark]
     axis = {"gridcolor": colors["line"], "linecolor": colors["line"], "zeroline": False, "automargin": True}
     axis |= {"title": {"font": {"size": 12, "color": colors["soft"]}, "standoff": 6}, "tickfont": {"size": 11}}
-    bar = {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10}, "title": {"side": "right", "font": {"size": 11}}}
+    heatmap = go.Heatmap(colorscale=SCALE, colorbar=_color_bar())
+    scatter = go.Scatter(marker={"colorscale": SCALE, "colorbar": _color_bar()})
     layout = go.Layout(
         font={"family": "system-ui, 'Segoe UI', Roboto, Arial, sans-serif", "size": 12, "color": colors["ink"]},
         paper_bgcolor=colors["paper"],
@@ -48,13 +50,13 @@ def theme(*, dark: bool = False) -> go.layout.Template:
         xaxis=axis,
         yaxis=axis,
         margin={"l": 50, "r": 10, "t": 26, "b": 44},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}},
+        legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "font": {"size": 11}},
         hoverlabel={"bgcolor": colors["ink"], "font": {"color": colors["paper"], "size": 12}, "bordercolor": colors["ink"]},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": colors["soft"], "activecolor": colors["ink"]},
         dragmode="zoom",
         hovermode="closest",
     )
-    return go.layout.Template(layout=layout, data={"heatmap": [go.Heatmap(colorscale=SCALE, colorbar=bar)]})
+    return go.layout.Template(layout=layout, data={"heatmap": [heatmap], "scatter": [scatter]})
 
 
 def matrix_figure(value: str, *, rows: str = "from token", columns: str = "to token") -> go.Figure:
@@ -74,7 +76,7 @@ def hops_figure() -> go.Figure:
     """Return an empty hop matrix; pairs without a path are left blank."""
     figure = matrix_figure("hops")
     figure.update_traces(hovertemplate=_PAIR + "%{z} hops<extra></extra>", hoverongaps=False)
-    figure.data[0].colorbar.update(tickformat="d", nticks=6)
+    figure.data[0].colorbar.dtick = 1
     return figure
 
 
@@ -83,7 +85,7 @@ def grid_figure() -> go.Figure:
     trace = go.Heatmap(z=[], xgap=2, ygap=2, texttemplate="%{text}", hovertemplate="%{y}, %{x}: %{z:.4g}<extra></extra>")
     trace.colorbar.title.text = ""
     figure = _figure(trace)
-    figure.update_xaxes(type="category", showgrid=False, side="bottom")
+    figure.update_xaxes(type="category", showgrid=False, title_text="head")
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
     return figure
 
@@ -95,11 +97,12 @@ def lines_figure() -> go.Figure:
         for opacity in OPACITIES
     ]
     sides = [
-        go.Scatter(x=[], y=[], mode="text", text=[], textposition=place, meta=side, hovertemplate="%{text}<extra></extra>")
-        for side, place in (("from", "middle left"), ("to", "middle right"))
+        go.Scatter(x=[x], y=[], mode="text", text=[], textposition=place, meta=side, hovertemplate=_TOKEN)
+        for side, x, place in (("from", -0.02, "middle left"), ("to", 1.02, "middle right"))
     ]
     figure = _figure(*lines, *sides)
     figure.update_layout(showlegend=False, margin={"l": 4, "r": 4, "t": 4, "b": 4}, dragmode=False, hoverdistance=30)
+    figure.update_layout(modebar_orientation="v")
     figure.update_xaxes(range=[-0.6, 1.6], visible=False, fixedrange=True)
     figure.update_yaxes(visible=False, fixedrange=True)
     return figure
@@ -107,9 +110,8 @@ def lines_figure() -> go.Figure:
 
 def points_figure() -> go.Figure:
     """Return an empty diffusion map; the color of a point is the position of its token."""
-    marker = {"size": 9, "opacity": 0.8, "colorscale": SCALE, "color": [], "showscale": True}
-    marker["colorbar"] = {"thickness": 10, "outlinewidth": 0, "title": {"text": "position", "side": "right"}}
-    tokens = go.Scatter(x=[], y=[], mode="markers", marker=marker, text=[], hovertemplate="%{text}<extra></extra>")
+    marker = {"size": 9, "opacity": 0.8, "color": [], "showscale": True, "colorbar": {"title": {"text": "position"}}}
+    tokens = go.Scatter(x=[], y=[], mode="markers", marker=marker, text=[], hovertemplate=_TOKEN)
     labels = go.Scatter(x=[], y=[], mode="text", text=[], textposition="top center", hoverinfo="skip", cliponaxis=False)
     figure = _figure(tokens, labels)
     figure.update_layout(showlegend=False)
@@ -146,6 +148,7 @@ def overlay_figure(value: str) -> go.Figure:
     """Return an empty map of patches; the image is put below it."""
     trace = go.Heatmap(z=[], zmin=0, zmax=1, opacity=0.6, hovertemplate="row %{y}, column %{x}<br>" + value + " %{z:.3g}<extra></extra>")
     trace.colorbar.title.text = value
+    trace.colorbar.dtick = 1 if value == "hops" else None
     figure = _figure(trace)
     figure.update_layout(margin={"l": 4, "r": 4, "t": 26, "b": 4})
     figure.update_xaxes(visible=False, constrain="domain")
@@ -155,8 +158,7 @@ def overlay_figure(value: str) -> go.Figure:
 
 def field_figure() -> go.Figure:
     """Return an empty map of a field: its points colored by weight, and the queries."""
-    marker = {"size": 7, "color": [], "colorscale": SCALE, "showscale": True}
-    marker["colorbar"] = {"thickness": 10, "outlinewidth": 0, "title": {"text": "weight", "side": "right"}}
+    marker = {"size": 7, "color": [], "showscale": True, "colorbar": {"title": {"text": "weight"}}}
     points = go.Scatter(x=[], y=[], mode="markers", marker=marker, text=[])
     points.hovertemplate = "%{text}<br>weight %{marker.color:.3g}<extra></extra>"
     cross = {"symbol": "x", "size": 11, "color": COLORS[1], "line": {"width": 1, "color": "#ffffff"}}
@@ -184,6 +186,11 @@ def empty_figures() -> dict[str, go.Figure]:
         "overlay_hops": overlay_figure("hops"),
         "field": field_figure(),
     }
+
+
+def _color_bar() -> dict[str, Any]:
+    title = {"side": "right", "font": {"size": 11}}
+    return {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10}, "title": title}
 
 
 def _figure(*traces: Any) -> go.Figure:

@@ -11,6 +11,7 @@ Example::
 """
 
 import base64
+import math
 from io import BytesIO
 from typing import Any
 
@@ -25,20 +26,26 @@ from fna_lightning.errors import UsageError
 
 # tokens of a diffusion map that are labeled: those farthest from the center
 LABELED_POINTS = 8
+# smallest distance between labeled tokens, in standard deviations
+LABEL_DISTANCE = 0.35
 _LENGTH_LABELS = {"mean_hops": "mean hops", "entropy": "entropy", "effective_neighbors": "effective neighbors"}
 
 
 def grid(report: Report, example: int = 0, model: int = 0, measure: str = "spectral_gap") -> go.Figure:
     """Return the overview of all heads of a model, colored by a measure; near-uniform heads are marked by ≈."""
-    heads = report.example(example).models[model].heads
+    models = report.example(example).models
+    heads, values = models[model].heads, [head.measures[measure] for part in models for head in part.heads]
     layers, numbers = list(dict.fromkeys(head.layer for head in heads)), _numbers(heads)
     by_place = {(head.layer, head.head): head for head in heads}
     figure = styles.grid_figure()
     rows = [[by_place.get((layer, number)) for number in numbers] for layer in layers]
     figure.data[0].update(
-        x=[_head_name(number) for number in numbers],
+        x=["mean" if number == MEAN_HEAD else str(number) for number in numbers],
         y=[styles.literal(report.models[model].layers[layer]) for layer in layers],
         z=[[None if head is None else head.measures[measure] for head in row] for row in rows],
+        # one color scale for all models
+        zmin=min(values),
+        zmax=max(values),
         text=[["≈" if head is not None and head.near_uniform else "" for head in row] for row in rows],
     )
     figure.data[0].colorbar.title.text = measure.replace("_", " ")
@@ -60,10 +67,12 @@ def lines(report: Report, example: int = 0, model: int = 0, layer: str | None = 
     rows, columns = tokens_of(shown, selected)
     values = _stored(selected.weights)
     levels: list[tuple[list[Any], list[Any]]] = [([], []) for _ in styles.OPACITIES]
+    # uniform weights have a quarter of the full opacity
+    largest = max(float(values.max()), 4 / values.size(1))
     order = values.flatten().argsort(descending=True)[: styles.MAX_LINES].tolist()
     for place in order:
         i, j = divmod(place, values.size(1))
-        strength = float(values[i, j] / values.max())
+        strength = float(values[i, j]) / largest
         if strength > styles.OPACITIES[0] / 2:
             x, y = levels[min(int(strength * len(levels)), len(levels) - 1)]
             x.extend([0, 1, None])
@@ -71,8 +80,8 @@ def lines(report: Report, example: int = 0, model: int = 0, layer: str | None = 
     figure = styles.lines_figure()
     for trace, (x, y) in zip(figure.data, levels, strict=False):
         trace.update(x=x, y=y)
-    for trace, words, side in ((figure.data[-2], rows, 0), (figure.data[-1], columns, 1)):
-        trace.update(x=[side] * len(words), y=list(range(len(words))), text=[styles.tick_label(word) for word in words])
+    for trace, words in ((figure.data[-2], rows), (figure.data[-1], columns)):
+        trace.update(x=[trace.x[0]] * len(words), y=list(range(len(words))), text=[styles.tick_label(word) for word in words])
     longest = max(len(rows), len(columns))
     figure.update_yaxes(range=[longest - 0.5, -0.5])
     figure.update_layout(height=18 * longest + 20)
@@ -109,9 +118,14 @@ def diffusion_map(
 
 
 def outliers(points: Tensor) -> list[int]:
-    """Return the points of a diffusion map that are labeled: those farthest from the median."""
+    """Return the points of a diffusion map that are labeled: those farthest from the median, unless labels overlap."""
     scaled = (points - points.median(dim=0).values) / points.std(dim=0).clamp_min(1e-12)
-    return sorted(scaled.norm(dim=1).topk(min(LABELED_POINTS, len(points))).indices.tolist())
+    labeled: list[int] = []
+    for place in scaled.norm(dim=1).argsort(descending=True).tolist():
+        near = any((scaled[place] - scaled[other]).norm() < LABEL_DISTANCE for other in labeled)
+        if not near and len(labeled) < LABELED_POINTS:
+            labeled.append(place)
+    return labeled
 
 
 def spectrum(report: Report, example: int = 0, layer: str | None = None, head: int = 0) -> go.Figure:
@@ -180,7 +194,7 @@ def overlay(
     matrix = matrix.masked_fill(matrix < 0, torch.nan)[:, first:]
     row = matrix[first:].nanmean(dim=0) if patch is None else matrix[patch]
     figure = styles.overlay_figure("weight" if value == "weights" else "hops")
-    figure.data[0].update(_colored(row.view(side, side)))
+    _color(figure.data[0], row.view(side, side))
     box = {"x": -0.5, "y": -0.5, "sizex": side, "sizey": side, "xref": "x", "yref": "y", "yanchor": "top"}
     figure.add_layout_image(source=image_url(shown.pixels), sizing="stretch", layer="below", **box)
     return figure
@@ -249,16 +263,19 @@ def _stored(values: Tensor | None) -> Tensor:
 
 def _matrix(figure: go.Figure, rows: list[str], columns: list[str], values: Tensor) -> go.Figure:
     places = {"x": [str(j) for j in range(len(columns))], "y": [str(i) for i in range(len(rows))]}
-    figure.data[0].update(_colored(values), **places)
+    figure.data[0].update(places)
+    _color(figure.data[0], values)
     figure.update_xaxes(labelalias={str(place): styles.tick_label(word) for place, word in enumerate(columns)})
     figure.update_yaxes(labelalias={str(place): styles.tick_label(word) for place, word in enumerate(rows)})
     return figure
 
 
-def _colored(values: Tensor) -> dict[str, Any]:
-    """Return the cells of a heat map and the end of its color scale, which starts at 0."""
+def _color(trace: go.Heatmap, values: Tensor) -> None:
+    """Set the cells of a heat map and the end of its color scale, which starts at 0."""
     cells = values.double().numpy()
-    return {"z": cells, "zmax": float(np.nanmax(cells))}
+    trace.update(z=cells, zmax=float(np.nanmax(cells)))
+    if trace.colorbar.dtick:
+        trace.colorbar.dtick = math.ceil(trace.zmax / 6)
 
 
 def _head_curves(
@@ -273,10 +290,6 @@ def _head_curves(
 def _numbers(heads: list[HeadReport]) -> list[int]:
     """Return the numbers of the heads in order, the mean last."""
     return sorted({head.head for head in heads}, key=lambda number: (number == MEAN_HEAD, number))
-
-
-def _head_name(number: int) -> str:
-    return "mean" if number == MEAN_HEAD else f"head {number}"
 
 
 def _colors(report: Report) -> list[str]:

@@ -69,6 +69,7 @@ function why(own, field = "weights") {
 function setCells(trace, rows) {
   trace.z = rows;
   trace.zmax = rows.reduce((largest, row) => row.reduce((a, b) => Math.max(a, b), largest), 0);
+  if (trace.colorbar.dtick) trace.colorbar.dtick = Math.ceil(trace.zmax / 6);
 }
 
 async function fillMatrix({ data: [trace], layout }, reference, [rows, columns]) {
@@ -100,7 +101,8 @@ const headCurves = (field) => (figure) => {
 function lines(weights, pinned) {
   let all = weights.flatMap((row, i) => row.map((weight, j) => [weight, i, j]));
   if (pinned) all = all.filter((line) => line[pinned.side === "from" ? 1 : 2] === pinned.place);
-  const most = all.reduce((largest, line) => Math.max(largest, line[0]), 0), levels = report.opacities.length;
+  // uniform weights have a quarter of the full opacity
+  const most = all.reduce((largest, line) => Math.max(largest, line[0]), 4 / weights[0].length), levels = report.opacities.length;
   const x = report.opacities.map(() => []), y = report.opacities.map(() => []);
   all = all.filter((line) => line[0] / most > report.opacities[0] / 2).sort((a, b) => b[0] - a[0]).slice(0, report.max_lines);
   for (const [weight, i, j] of all) {
@@ -116,7 +118,7 @@ async function fillLines({ data, layout }, model, node) {
   if (why(own)) return why(own);
   const weights = await matrix(own.weights), { x, y } = lines(weights, state.pinned);
   x.forEach((_, level) => Object.assign(data[level], { x: x[level], y: y[level], line: { ...data[level].line, color: report.models[model].color } }));
-  tokens(own).forEach((words, side) => Object.assign(data.at(side - 2), { x: words.map(() => side), y: words.map((_, i) => i), text: words.map(short) }));
+  tokens(own).forEach((words, side) => Object.assign(data.at(side - 2), { x: words.map(() => data.at(side - 2).x[0]), y: words.map((_, i) => i), text: words.map(short) }));
   const longest = Math.max(weights.length, weights[0].length);
   layout.yaxis.range = [longest - 0.5, -0.5];
   layout.height = 18 * longest + 20;
@@ -129,7 +131,10 @@ function fillGrid({ data: [trace], layout }, model) {
   const heads = [...new Set(all.map((own) => own.head))].sort((a, b) => (a === MEAN) - (b === MEAN) || a - b);
   const rows = layers.map((layer) => heads.map((head) => all.find((own) => own.layer === layer && own.head === head)));
   const value = (own) => own?.measures?.[name] ?? (name === "effective_neighbors" ? own?.neighbors : null) ?? null;
-  Object.assign(trace, { x: heads.map((head) => (head === MEAN ? "mean" : `head ${head}`)), y: layers.map((layer) => literal(layerName(layer))) });
+  // one color scale for all models
+  const values = report.models.flatMap((_, i) => entries(i).map(value)).filter((number) => number !== null);
+  [trace.zmin, trace.zmax] = [Math.min(...values), Math.max(...values)];
+  Object.assign(trace, { x: heads.map((head) => (head === MEAN ? "mean" : String(head))), y: layers.map((layer) => literal(layerName(layer))) });
   Object.assign(trace, { z: rows.map((row) => row.map(value)), text: rows.map((row) => row.map((own) => (own?.near_uniform ? "≈" : ""))), customdata: rows });
   trace.colorbar.title.text = report.measures[name].label;
   const [row, column] = [layers.indexOf(state.layer), heads.indexOf(state.head)];
@@ -141,7 +146,7 @@ function fillGrid({ data: [trace], layout }, model) {
 function fillPoints({ data: [all, labels] }, model) {
   const own = entry(model), words = example().words.map(literal);
   if (why(own) || !own.measures) return why(own, "points");
-  if (!own.points) return "No diffusion map: it needs at least three tokens, each reachable from every other.";
+  if (!own.points) return "No diffusion map: it needs at least three tokens that reach each other and differ in their attention.";
   const coordinates = (points) => ({ x: points.map((point) => point[0]), y: points.map((point) => point[1]) });
   Object.assign(all, coordinates(own.points), { text: words });
   all.marker.color = words.map((_, place) => place + 1);
@@ -204,7 +209,7 @@ function save(format) {
   return { name: `Save as ${format.toUpperCase()}`, icon, click };
 }
 
-const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover", typesetMath: false, modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"], modeBarButtonsToAdd: [save("png"), save("svg")] };
+const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover", typesetMath: false, modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"], [save("png"), save("svg")]] };
 
 async function drawFigure(node) {
   const { name } = node.dataset, model = Number(node.dataset.model ?? 0), drawn = turn;
@@ -265,7 +270,7 @@ function drawPredictions() {
   byId("predictions").replaceChildren(...report.models.map((model, i) => {
     const { prediction, probability, correct, probabilities } = example().models[i];
     const mark = correct === null ? "" : element("b", { class: correct ? "right" : "wrong" }, correct ? " ✓ right" : " ✗ wrong");
-    const bars = Object.entries(probabilities).map(([name, value]) => element("div", { class: "bar" }, element("span", { title: name }, name),
+    const bars = Object.entries(probabilities).sort((a, b) => b[1] - a[1]).map(([name, value]) => element("div", { class: "bar" }, element("span", { title: name }, name),
       element("i", { style: { width: `${100 * value}%`, background: model.color } }), element("span", {}, decimals(value))));
     const output = prediction ? [prediction, mark, probability === null || bars.length ? "" : ` (probability ${decimals(probability)})`] : ["no prediction"];
     return element("div", { class: "model" }, element("div", {}, swatch(i), model.label), element("div", { class: "output" }, ...output), ...bars);

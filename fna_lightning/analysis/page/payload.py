@@ -94,7 +94,8 @@ def _add_head(head: HeadReport | CrossHead, part: dict[str, Any], store: MatrixS
         if references := store.add(weights):
             part["weights"] = references[0]
         return
-    if head.points is not None:
+    # tokens with equal attention have no coordinates but rounding errors
+    if head.points is not None and head.points.abs().max() > 1e-9:
         part["points"], part["labeled"] = rounded(head.points.tolist()), figures.outliers(head.points)
     assert head.parents is not None
     assert head.hops is not None
