@@ -34,12 +34,19 @@ class BatchModel(StudiedModel):
     def comparable_key(self) -> object:
         return self.kind
 
+    def check_inputs(self, inputs: UserInputs) -> None:
+        if "texts" in inputs.kinds:
+            raise UsageError(f"{self.path} reads texts only with its tokenizer; pass tokenizer=..., or batch=...")
+        super().check_inputs(inputs)
+
     def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
+        if inputs.batch is None:
+            return []
         tensors = [leaf for leaf in leaves(inputs.batch) if isinstance(leaf, Tensor) and leaf.ndim]
         if not tensors or not len(tensors[0]):
             raise UsageError(
                 f"batch must be a tensor, a tuple or a dictionary of tensors with at least one row, got "
-                f"{type(inputs.batch).__name__}; pass batch={type(self.task).__name__}'s input"
+                f"{type(inputs.batch).__name__}; pass the input of the forward pass of {type(self.task).__name__}"
             )
         rows = len(tensors[0])
 
@@ -71,12 +78,10 @@ class BatchModel(StudiedModel):
                 "package, torch.nn.MultiheadAttention and calls of scaled_dot_product_attention are (for a "
                 "transformers model call set_attn_implementation('sdpa') first)"
             )
-        real = _real_tokens(model_input)
         size = next(iter(graphs.values())).weights.size(-1)
         if skipped := [name for name in maps if name not in graphs or graphs[name].weights.size(-1) != size]:
             log.warning("%s: %s have other tokens than the first layer and are left out", self.path, ", ".join(skipped))
-        if real is not None and len(real) != size:
-            real = None
+        real = _real_tokens(model_input, size)
         return outputs[0], {
             name: AttentionMap(layer.weights if real is None else layer.weights[..., real, :][..., real], None, True)
             for name, layer in graphs.items()
@@ -92,8 +97,9 @@ class BatchModel(StudiedModel):
     def views(self, example: Example) -> list[View]:
         size = next(iter(self.maps(example.input).values())).weights.size(-1)
         words = [str(number + 1) for number in range(size)]
-        if isinstance(example.input, Mapping) and isinstance(ids := example.input.get("input_ids"), Tensor):
-            real = _real_tokens(example.input)
+        ids = example.input.get("input_ids") if isinstance(example.input, Mapping) else None
+        if isinstance(ids, Tensor) and ids.ndim == 2:
+            real = _real_tokens(example.input, ids.size(1))
             chosen = ids[0] if real is None else ids[0][real]
             words = [str(token) for token in chosen.tolist()] if len(chosen) == size else words
         return [View(example.title, words, lambda model, stored: model.report(example, len(words), stored))]
@@ -116,7 +122,7 @@ class BatchModel(StudiedModel):
         return None
 
 
-def _real_tokens(model_input: ModelInput) -> Tensor | None:
-    """Return the positions that a one-row "attention_mask" does not mark as padding; None without such a mask."""
+def _real_tokens(model_input: ModelInput, size: int) -> Tensor | None:
+    """Return the positions that an "attention_mask" of (1, size) does not mark as padding; None without such a mask."""
     mask = model_input.get("attention_mask") if isinstance(model_input, Mapping) else None
-    return torch.nonzero(mask[0]).flatten() if isinstance(mask, Tensor) and mask.ndim == 2 else None
+    return torch.nonzero(mask[0]).flatten() if isinstance(mask, Tensor) and mask.shape == (1, size) else None

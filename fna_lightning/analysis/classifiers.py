@@ -129,19 +129,18 @@ class TextModel(Classifier):
 
     def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
         limit = min(max_length, self.codec.max_length)
-        return [
-            Example(
-                f"text {number}",
-                encoded(text, number, self.codec.encode(text)[:limit]),
-                self.codec.spans(text)[:limit],
-            )
-            for number, text in enumerate(inputs.texts, start=1)
-        ]
+        examples = []
+        for number, text in enumerate(inputs.texts, start=1):
+            ids = encoded(text, number, self.codec.encode(text))
+            words = self.codec.spans(text)[:limit]
+            examples.append(Example(f"text {number}", ids[:limit], words, truncated=len(ids) > limit))
+        return examples
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
         tokens, label = item
         ids = [int(token) for token in tokens[:max_length]]
-        return Example(title, ids, self.codec.words(ids), label) if ids else None
+        cut = len(tokens) > max_length
+        return Example(title, ids, self.codec.words(ids), label, truncated=cut) if ids else None
 
 
 class ImageModel(Classifier):

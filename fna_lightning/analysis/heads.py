@@ -16,10 +16,9 @@ from fna_lightning.graph import (
     measure,
     path_lengths,
     path_parents,
-    rollout,
     spectrum,
 )
-from fna_lightning.introspection.maps import AttentionMap
+from fna_lightning.introspection.maps import AttentionMap, layer_rollout
 
 AnyHead = TypeVar("AnyHead", HeadReport, CrossHead, HeadSummary)
 
@@ -56,7 +55,7 @@ def cross_heads(maps: dict[str, AttentionMap], stored: bool) -> list[CrossHead]:
 
 def rolled_out(maps: dict[str, AttentionMap], stored: bool) -> Tensor | None:
     """Return the rollout over the layers, with heads averaged; None if it is not stored."""
-    return rollout([layer.weights[0].mean(dim=0) for layer in maps.values()]).float() if stored and maps else None
+    return layer_rollout(maps)[0].float() if stored and maps else None
 
 
 def align_points(models: list[ModelReport]) -> list[ModelReport]:

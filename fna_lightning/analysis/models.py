@@ -50,6 +50,7 @@ class Example:
         words: its tokens in readable form.
         label: number of the true class, if known.
         reference: reference translation, if known.
+        truncated: whether the text is longer than its tokens here.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Example:
     words: list[str]
     label: int | None = None
     reference: str | None = None
+    truncated: bool = False
 
 
 @dataclass(frozen=True)

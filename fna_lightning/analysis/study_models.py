@@ -31,6 +31,9 @@ from fna_lightning.errors import UsageError
 from fna_lightning.graph.ablation import KINDS
 from fna_lightning.version import VERSION
 
+# default number of examples of a split
+COUNT = 100
+
 # starts a progress bar with a description and a total, and returns the function that advances it
 Track = Callable[[str, int], Tick]
 
@@ -46,7 +49,7 @@ def study(
     batch: Any = None,
     tokenizer: Any = None,
     split: str | None = None,
-    count: int = 100,
+    count: int | None = None,
     depth: int = 3,
     max_length: int = 128,
     seed: int = 0,
@@ -67,8 +70,9 @@ def study(
         batch: input of any other module: a tensor, a tuple of arguments or a dictionary of keyword arguments. Its rows
             are the examples; an "attention_mask" marks padding.
         tokenizer: tokenizer of a transformers model.
-        split: "train", "val" or "test" of the run's data; default: "val" if there are no other examples.
-        count: number of examples of the split.
+        split: "train", "val" or "test" of the run's data, whose examples follow those above; default: "val" if there
+            are no other examples or if there is a ``count``.
+        count: number of examples of the split; default: 100.
         depth: number of examples of the split whose matrices are kept for page and figures. The matrices of the user's
             examples are always kept.
         max_length: largest number of tokens of a text.
@@ -76,6 +80,8 @@ def study(
         trust: whether the checkpoints and their run folders may name any function or class.
         track: starts a progress bar: called with a description and a total, returns the function that advances it.
     """
+    split = split or (None if count is None else "val")
+    count = COUNT if count is None else count
     _check_numbers(count=count, depth=depth, max_length=max_length)
     inputs = UserInputs(_listed(texts, "texts"), _listed(images, "images"), _listed(sources, "sources"), points, batch)
     models = check_comparable([_opened(source, tokenizer, trust) for source in (model, *against)])
@@ -124,7 +130,8 @@ class _Parts:
         everything = self.sampled or self.own
         tick = self.track("ablation", len(KINDS) * len(PROBABILITIES) * len(self.models))
         reports = [ablation_report(model, everything, seed, tick, sampled=bool(self.sampled)) for model in self.models]
-        self.ablation = [report for report in reports if report is not None]
+        known = [report for report in reports if report is not None]
+        self.ablation = known if len(known) == len(reports) else []
         lengths = study_lengths(everything, max_length) if self.models[0].truncatable else []
         tick = self.track("measures against length", len(lengths) * len(self.models))
         self.lengths = [length_report(model, everything, lengths, tick) for model in self.models]
@@ -155,7 +162,8 @@ class _Parts:
             for view in first.views(example):
                 reports = align_points([view.measure(model, stored) for model in self.models])
                 extra = {name: value for name, value in view.extra.items() if stored or not isinstance(value, Tensor)}
-                self.examples.append(ExampleReport(view.title, view.words, view.label, reports, stored, **extra))
+                report = ExampleReport(view.title, view.words, view.label, reports, stored, example.truncated, **extra)
+                self.examples.append(report)
             tick()
         if self.split:
             of_split = self.examples[split_start:]
@@ -190,8 +198,9 @@ def _listed(values: Any, name: str) -> Sequence[Any]:
     """Return a list of examples; a single string is an error, because it would be taken for a list of letters."""
     if isinstance(values, str | Path):
         raise UsageError(f"{name} must be a list, got the single value {str(values)!r}; pass {name}=[...]")
-    if name != "images" and (wrong := [value for value in values if not isinstance(value, str)]):
-        raise UsageError(f"{name} must be a list of strings, got a {type(wrong[0]).__name__}; pass {name}=['...']")
+    allowed, kinds = ((str, Path, Tensor), "files or tensors") if name == "images" else (str, "strings")
+    if wrong := [value for value in values if not isinstance(value, allowed)]:
+        raise UsageError(f"{name} must be a list of {kinds}, got {wrong[0]!r} in it; pass {name}=[...]")
     return list(values)
 
 

@@ -80,19 +80,21 @@ class TranslationModel(StudiedModel):
 
     def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
         limit = min(max_length, self.codec.max_length) - 1
-        return [
-            self._example(f"text {number}", encoded(text, number, self.codec.encode(text)[:limit]))
-            for number, text in enumerate(inputs.sources, start=1)
+        sources = [
+            encoded(text, number, self.codec.encode(text)) for number, text in enumerate(inputs.sources, start=1)
         ]
+        return [self._example(f"text {number}", ids, limit) for number, ids in enumerate(sources, start=1)]
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
-        ids = [int(token) for token in item[0][: max_length - 1]]
+        ids = [int(token) for token in item[0]]
         reference = self.codec.decode([int(token) for token in item[1]])
-        return self._example(title, ids, reference) if ids else None
+        return self._example(title, ids, max_length - 1, reference) if ids else None
 
-    def _example(self, title: str, ids: list[int], reference: str | None = None) -> Example:
-        ids = [*ids, END]
-        return Example(title, ids, self.codec.source_words(ids), reference=reference)
+    def _example(self, title: str, ids: list[int], limit: int, reference: str | None = None) -> Example:
+        """Return at most ``limit`` tokens of a source, followed by END, as an example."""
+        cut = [*ids[:limit], END]
+        words = self.codec.source_words(cut)
+        return Example(title, cut, words, reference=reference, truncated=len(ids) > limit)
 
     def views(self, example: Example) -> list[View]:
         """Return the source, and its translation by this model, which every model is then measured on."""
