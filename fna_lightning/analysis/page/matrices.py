@@ -1,0 +1,73 @@
+"""Matrices of a page: two bytes per weight at most, compressed, and limited in total."""
+
+import base64
+import gzip
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# marks a token without a parent, and a pair without a path
+NO_PARENT, NO_PATH = 0xFFFF, 0xFF
+# characters of all matrices, which keep a page with Plotly's 2 MB below 5 MB
+BUDGET = 2_500_000
+# mantissa bits of a weight: all of float16 (0.05 % rounding), or fewer if the page would exceed the budget (0.8 %)
+FINE_BITS, COARSE_BITS = 10, 6
+
+
+def compress(content: bytes) -> str:
+    """Return base64 of the gzip-compressed content, the same for the same content."""
+    return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode("ascii")
+
+
+class MatrixStore:
+    """Collects the matrices of a page until the budget is used up.
+
+    Args:
+        entries: number of weights to expect, which decides their precision.
+        budget: largest number of characters of all matrices.
+    """
+
+    def __init__(self, entries: int, budget: int = BUDGET) -> None:
+        self.budget = budget
+        # after compression, a float16 weight with its parent and its hops needs about 2.5 characters
+        self.bits = FINE_BITS if 2.5 * entries < budget else COARSE_BITS
+        self.texts: list[str] = []
+
+    def add(self, *matrices: NDArray[Any]) -> list[dict[str, Any]] | None:
+        """Store matrices together and return their references; None if they exceed the rest of the budget."""
+        texts = [compress(planes(matrix)) for matrix in matrices]
+        self.budget -= sum(map(len, texts))
+        if self.budget < 0:
+            # nothing smaller is stored later, so that the stored heads are the first ones
+            self.budget = -1
+            return None
+        self.texts += texts
+        start = len(self.texts) - len(texts)
+        return [
+            {"type": matrix.dtype.str[1:], "rows": len(matrix), "columns": matrix.shape[1], "place": start + place}
+            for place, matrix in enumerate(matrices)
+        ]
+
+    def weights(self, values: NDArray[Any]) -> NDArray[np.float16]:
+        """Return non-negative weights as float16, rounded to the precision of the page."""
+        words = values.astype("<f2").view("<u2").astype(np.uint32)
+        dropped = FINE_BITS - self.bits
+        half = (1 << dropped) >> 1
+        return ((words + half) >> dropped << dropped).astype("<u2").view("<f2")
+
+
+def encode_parents(parents: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return the parents of ``graph.path_parents`` as unsigned integers, with ``NO_PARENT`` for -1."""
+    return np.where(parents < 0, NO_PARENT, parents).astype("<u2")
+
+
+def encode_hops(hops: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return hops as bytes, with ``NO_PATH`` for -1."""
+    return np.where(hops < 0, NO_PATH, hops.clip(max=NO_PATH - 1)).astype("u1")
+
+
+def planes(matrix: NDArray[Any]) -> bytes:
+    """Return all low bytes, then all high bytes, which compress better than in turns."""
+    content = np.ascontiguousarray(matrix).reshape(-1, 1).view("u1")
+    return np.ascontiguousarray(content.T).tobytes()
