@@ -16,6 +16,14 @@ from fna_lightning.graph.ablation import KINDS
 from fna_lightning.plotting.graphs import alignment_figure, draw_hops, draw_points, draw_spectrum
 from fna_lightning.plotting.images import picture_figure
 from fna_lightning.plotting.style import COLORS, styled
+from fna_lightning.utils.files import write_figure
+
+# what the curves against the number of tokens show, by file name
+LENGTH_FIGURES = {
+    "path_length": ("mean_hops", "mean hops"),
+    "entropy_length": ("entropy", "entropy / log n"),
+    "neighbors_length": ("effective_neighbors", "effective number of neighbors"),
+}
 
 
 @styled()
