@@ -99,9 +99,8 @@ def draw_points(axes: Axes, points: Tensor, words: Sequence[str] | None = None) 
         axes.margins(0.12)
         distance = (points - points.median(dim=0).values).norm(dim=-1)
         for index in distance.argsort(descending=True)[:LABELED_POINTS].tolist():
-            axes.annotate(
-                short_label(words[index]), points[index].tolist(), (3, 3), "data", "offset points", fontsize=7
-            )
+            x, y = points[index].tolist()
+            axes.annotate(short_label(words[index]), (x, y), (3, 3), "data", "offset points", fontsize=7)
     axes.grid(alpha=0.3)
     axes.figure.colorbar(dots, ax=axes, label="position in the sequence", ticks=MaxNLocator(integer=True))
 

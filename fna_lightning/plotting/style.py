@@ -22,7 +22,7 @@ DIVERGING = "RdBu_r"
 INK = "#333333"
 # characters of a token at an axis
 LONGEST_LABEL = 14
-RC: dict[str, Any] = {
+RC: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
