@@ -100,7 +100,9 @@ def draw_points(axes: Axes, points: Tensor, words: Sequence[str] | None = None) 
         distance = (points - points.median(dim=0).values).norm(dim=-1)
         for index in distance.argsort(descending=True)[:LABELED_POINTS].tolist():
             x, y = points[index].tolist()
-            axes.annotate(short_label(words[index]), (x, y), (3, 3), "data", "offset points", fontsize=7)
+            # labels point to the middle, so that they stay inside the axes
+            shift, side = (-3, "right") if x > sum(axes.get_xlim()) / 2 else (3, "left")
+            axes.annotate(short_label(words[index]), (x, y), (shift, 3), "data", "offset points", ha=side, fontsize=7)
     axes.grid(alpha=0.3)
     axes.figure.colorbar(dots, ax=axes, label="position in the sequence", ticks=MaxNLocator(integer=True))
 
@@ -156,3 +158,6 @@ def _finish_matrix(axes: Axes, words: Sequence[str] | None, tokens: int) -> None
         labels = [short_label(word) for word in words[:tokens]]
         axes.set_xticks(range(tokens), labels, rotation=90, fontsize=7)
         axes.set_yticks(range(tokens), labels, fontsize=7)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))

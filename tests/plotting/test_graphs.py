@@ -41,6 +41,7 @@ def test_tokens_are_written_at_the_axes_where_they_fit(draw) -> None:
     _, axes = matrix_figure(words(count), count)
     draw(axes, torch.ones(count, count), words(count))
     assert words(count)[0] not in tick_labels(axes)
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
 
 
 def test_every_number_of_hops_has_a_color_and_unreachable_pairs_have_none() -> None:
@@ -68,6 +69,8 @@ def test_the_outermost_tokens_of_a_diffusion_map_are_labeled() -> None:
     labels = [text.get_text() for text in axes.texts]
     assert labels[:2] == ["word7", "word9"]
     assert len(labels) == 10
+    # the label of the rightmost token is on its left
+    assert axes.texts[0].get_ha() == "right"
     _, axes = new_figure()
     draw_points(axes, torch.zeros(30, 2), words(30))
     assert not axes.texts
