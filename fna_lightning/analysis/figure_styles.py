@@ -17,6 +17,9 @@ OPACITIES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 MAX_LINES = 1500
 LONGEST_LABEL = 16
 
+# where the image of an overlay lies; its size is the number of patches in a row
+IMAGE = {"x": -0.5, "y": -0.5, "xref": "x", "yref": "y", "yanchor": "top", "sizing": "stretch", "layer": "below"}
+
 _PAIR = "%{y} → %{x}<br>"
 _TOKEN = "%{text}<extra></extra>"
 _THEMES = {

@@ -56,15 +56,17 @@ def weights(report: Report, example: int = 0, model: int = 0, layer: str | None 
     """Return the attention matrix of a head, of self-attention or cross-attention."""
     shown = report.example(example)
     selected = _select(shown, model, layer, head)
-    rows, columns = tokens_of(shown, selected)
-    return _matrix(styles.matrix_figure("weight"), rows, columns, _stored(selected.weights))
+    rows, columns = _tokens(shown, selected)
+    titles = cross_titles(shown) if isinstance(selected, CrossHead) else ("from token", "to token")
+    figure = styles.matrix_figure("weight", rows=titles[0], columns=titles[1])
+    return _matrix(figure, rows, columns, _stored(selected.weights))
 
 
 def lines(report: Report, example: int = 0, model: int = 0, layer: str | None = None, head: int = 0) -> go.Figure:
     """Return lines from each token (left) to the tokens it attends to (right); their opacity is the weight."""
     shown = report.example(example)
     selected = _select(shown, model, layer, head)
-    rows, columns = tokens_of(shown, selected)
+    rows, columns = _tokens(shown, selected)
     values = _stored(selected.weights)
     levels: list[tuple[list[Any], list[Any]]] = [([], []) for _ in styles.OPACITIES]
     # uniform weights have a quarter of the full opacity
@@ -195,8 +197,7 @@ def overlay(
     row = matrix[first:].nanmean(dim=0) if patch is None else matrix[patch]
     figure = styles.overlay_figure("weight" if value == "weights" else "hops")
     _color(figure.data[0], row.view(side, side))
-    box = {"x": -0.5, "y": -0.5, "sizex": side, "sizey": side, "xref": "x", "yref": "y", "yanchor": "top"}
-    figure.add_layout_image(source=image_url(shown.pixels), sizing="stretch", layer="below", **box)
+    figure.add_layout_image(source=image_url(shown.pixels), sizex=side, sizey=side, **styles.IMAGE)
     return figure
 
 
@@ -213,7 +214,7 @@ def field_map(
     figure.data[0].update(x=x, y=y, text=[styles.literal(word) for word in shown.words])
     figure.data[0].marker.color = values.tolist()
     x, y = shown.query_coordinates.T.tolist()
-    sizes = [14 if place == query else 8 for place in range(len(x))]
+    sizes = [16 if place == query else 7 for place in range(len(x))]
     figure.data[1].update(x=x, y=y, text=[f"query {place + 1}" for place in range(len(x))])
     figure.data[1].marker.size = sizes
     return figure
@@ -228,13 +229,20 @@ def image_url(pixels: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def tokens_of(example: ExampleReport, head: HeadReport | CrossHead) -> tuple[list[str], list[str]]:
-    """Return the tokens of the rows and of the columns of a head's weights."""
-    if isinstance(head, HeadReport):
-        return example.words, example.words
+def cross_tokens(example: ExampleReport) -> tuple[list[str], list[str]]:
+    """Return the tokens of the rows and of the columns of cross-attention."""
     if example.query_coordinates is not None:
         return [f"query {place + 1}" for place in range(len(example.query_coordinates))], example.words
-    return example.words, example.source_words or example.words
+    return example.target_words or example.words, example.source_words or example.words
+
+
+def cross_titles(example: ExampleReport) -> tuple[str, str]:
+    """Return the titles of the rows and of the columns of cross-attention."""
+    return ("target token", "source token") if example.source_words else ("query", "context point")
+
+
+def _tokens(example: ExampleReport, head: HeadReport | CrossHead) -> tuple[list[str], list[str]]:
+    return cross_tokens(example) if isinstance(head, CrossHead) else (example.words, example.words)
 
 
 def _select(example: ExampleReport, model: int, layer: str | None, head: int) -> HeadReport | CrossHead:
