@@ -84,7 +84,10 @@ def study(
     count = COUNT if count is None else count
     _check_numbers(count=count, depth=depth, max_length=max_length)
     inputs = UserInputs(_listed(texts, "texts"), _listed(images, "images"), _listed(sources, "sources"), points, batch)
-    models = check_comparable([_opened(source, tokenizer, trust) for source in (model, *against)])
+    origins = (model, *against)
+    if tokenizer is not None and not any(isinstance(source, nn.Module) for source in origins):
+        raise UsageError("a tokenizer goes with a transformers model, not with a path; leave out tokenizer=")
+    models = check_comparable([_opened(source, tokenizer, trust) for source in origins])
     first = models[0]
     first.check_inputs(inputs)
     split = split or (None if inputs.kinds else "val")
