@@ -83,7 +83,9 @@ def lines(report: Report, example: int = 0, model: int = 0, layer: str | None = 
     for trace, (x, y) in zip(figure.data, levels, strict=False):
         trace.update(x=x, y=y)
     for trace, words in ((figure.data[-2], rows), (figure.data[-1], columns)):
-        trace.update(x=[trace.x[0]] * len(words), y=list(range(len(words))), text=[styles.tick_label(word) for word in words])
+        trace.update(
+            x=[trace.x[0]] * len(words), y=list(range(len(words))), text=[styles.tick_label(word) for word in words]
+        )
     longest = max(len(rows), len(columns))
     figure.update_yaxes(range=[longest - 0.5, -0.5])
     figure.update_layout(height=18 * longest + 20)
@@ -124,8 +126,9 @@ def outliers(points: Tensor) -> list[int]:
     scaled = (points - points.median(dim=0).values) / points.std(dim=0).clamp_min(1e-12)
     labeled: list[int] = []
     for place in scaled.norm(dim=1).argsort(descending=True).tolist():
-        near = any((scaled[place] - scaled[other]).norm() < LABEL_DISTANCE for other in labeled)
-        if not near and len(labeled) < LABELED_POINTS:
+        if len(labeled) == LABELED_POINTS:
+            break
+        if not labeled or (scaled[labeled] - scaled[place]).norm(dim=1).min() > LABEL_DISTANCE:
             labeled.append(place)
     return labeled
 
@@ -163,7 +166,9 @@ def lengths(report: Report, measure: str = "mean_hops") -> go.Figure:
     figure = styles.curves_figure(unit, _LENGTH_LABELS[measure])
     for info, color, part in zip(report.models, _colors(report), report.lengths, strict=True):
         values: list[tuple[int, Summary]] = [
-            (length, value) for length, value in zip(part.lengths, getattr(part, measure), strict=True) if value is not None
+            (length, value)
+            for length, value in zip(part.lengths, getattr(part, measure), strict=True)
+            if value is not None
         ]
         x, mean = [length for length, _ in values], [value.mean for _, value in values]
         low, high = [value.mean - value.std for _, value in values], [value.mean + value.std for _, value in values]
@@ -265,7 +270,9 @@ def _self_head(example: ExampleReport, model: int, layer: str | None, head: int)
 
 def _stored(values: Tensor | None) -> Tensor:
     if values is None:
-        raise UsageError("the matrices of this example are not stored; pass the example itself to study(), or a larger depth")
+        raise UsageError(
+            "the matrices of this example are not stored; pass the example itself to study(), or a larger depth"
+        )
     return values
 
 
