@@ -97,9 +97,10 @@ def test_the_policy_allows_only_the_own_scripts(report: Report) -> None:
 
 def test_weights_parents_and_hops_are_encoded() -> None:
     weights = torch.rand(5, 7).softmax(dim=-1).numpy()
-    fine, coarse = MatrixStore(weights.size), MatrixStore(10**9)
+    fine, coarse = MatrixStore(weights.size, 10**6), MatrixStore(10**9, 10**6)
     for store, error in ((fine, 2**-11), (coarse, 2**-7)):
         np.testing.assert_allclose(store.weights(weights).astype(float), weights, rtol=error)
+    assert (fine.rounding, coarse.rounding) == ("0.05 %", "0.8 %")
     references = fine.add(fine.weights(weights))
     assert references == [{"type": "f2", "rows": 5, "columns": 7, "place": 0}]
     content = gzip.decompress(b64decode(fine.texts[0]))
@@ -112,6 +113,7 @@ def test_weights_parents_and_hops_are_encoded() -> None:
 
 def test_numbers_keep_seven_digits() -> None:
     assert rounded({"a": [1 / 3, 0.0, 12345678.9, None, 5, "x"]}) == {"a": [0.3333333, 0.0, 12345680.0, None, 5, "x"]}
+    assert rounded([2 / 3], 5) == [0.66667]
 
 
 def large_report(examples: int, n: int, layers: int, heads: int) -> Report:
@@ -209,9 +211,9 @@ def test_figures_agree_with_results_json_and_with_python(report: Report, tmp_pat
     head = next(
         head for head in results["examples"][0]["models"][0]["heads"] if (head["layer"], head["head"]) == (SECOND, 1)
     )
-    assert traces["spectrum"][0]["y"] == pytest.approx(head["spectrum"], rel=1e-6, abs=1e-12)
-    assert traces["laplacian"][0]["y"] == pytest.approx(head["laplacian"], rel=1e-6, abs=1e-12)
-    assert traces["hovered"] == pytest.approx(head["spectrum"][1], rel=1e-6)
+    assert traces["spectrum"][0]["y"] == pytest.approx(head["spectrum"], rel=5e-5, abs=1e-12)
+    assert traces["laplacian"][0]["y"] == pytest.approx(head["laplacian"], rel=5e-5, abs=1e-12)
+    assert traces["hovered"] == pytest.approx(head["spectrum"][1], rel=5e-5)
     assert f"{head['measures']['spectral_gap']:.3f}" in traces["numbers"][1]
     for name, drawing in {"weights": figures.weights, "hops": figures.hops}.items():
         expected = drawing(report, 0, 0, SECOND, 1)
@@ -227,14 +229,17 @@ def test_figures_agree_with_results_json_and_with_python(report: Report, tmp_pat
     assert np.array(traces["grid"][0]["z"]) == pytest.approx(np.array(figures.grid(report).data[0].z), rel=1e-6)
     points = figures.diffusion_map(report, 0, 0, SECOND, 1).data
     for shown, part in zip(traces["points"], points, strict=True):
-        assert shown["x"] == pytest.approx(list(part.x), rel=1e-5)
+        assert shown["x"] == pytest.approx(list(part.x), rel=5e-5)
         assert shown["text"] == list(part.text)
     assert traces["ablation_edges"][1]["y"] == results["ablation"][0]["edges"]["accuracy"]
 
 
 @in_a_browser
 def test_clicks_choose_heads_and_tokens(report: Report, tmp_path: Path) -> None:
-    routes = "[...document.querySelectorAll('.route')].map((row) => [...row.querySelectorAll('.token')].map((node) => node.textContent))"
+    routes = (
+        "[...document.querySelectorAll('.route')]"
+        ".map((row) => [...row.querySelectorAll('.token')].map((node) => node.textContent))"
+    )
 
     async def actions(tab: Tab) -> dict[str, Any]:
         result = {}
@@ -258,7 +263,8 @@ def test_clicks_choose_heads_and_tokens(report: Report, tmp_path: Path) -> None:
         await drawn(tab, "lines")
         before = (await trace(tab, "lines"))[:8]
         await tab.run(
-            "document.querySelector('.plot.lines').emit('plotly_hover', {points: [{data: {meta: 'from'}, pointIndex: 3}]})"
+            "document.querySelector('.plot.lines')"
+            ".emit('plotly_hover', {points: [{data: {meta: 'from'}, pointIndex: 3}]})"
         )
         result["lines"] = [before, (await trace(tab, "lines"))[:8]]
         await tab.click("h2 .help")
@@ -288,7 +294,8 @@ def test_tokens_are_shown_literally_in_figures(report: Report, tmp_path: Path) -
         for name in ("weights", "lines", "points", "hops"):
             await drawn(tab, name)
         result["ticks"] = await tab.run(
-            "[...document.querySelectorAll('.plot.weights[data-model=\"0\"] .ytick text')].map((node) => node.textContent)"
+            "[...document.querySelector('.plot.weights').querySelectorAll('.ytick text')]"
+            ".map((node) => node.textContent)"
         )
         # row 5 is the link, column 1 is "plot"
         await tab.hover(".plot.weights .nsewdrag", 1.5 / len(WORDS), 5.5 / len(WORDS))
@@ -315,9 +322,7 @@ def test_tokens_are_shown_literally_in_figures(report: Report, tmp_path: Path) -
     assert (head.layer, head.head) == (SECOND, 0)
     assert head.weights is not None
     assert result["hover"].startswith('<a href="https:… → plot')
-    assert float(result["hover"].split("weight")[1].replace("−", "-")) == pytest.approx(
-        head.weights[5, 1].item(), rel=5e-3
-    )
+    assert float(result["hover"].split("weight")[1]) == pytest.approx(head.weights[5, 1].item(), rel=5e-3)
 
 
 @in_a_browser
@@ -350,7 +355,8 @@ def test_figures_are_saved_and_follow_the_color_scheme(report: Report, tmp_path:
             options = f"{{format: '{kind}', width: 300, height: 200}}"
             result[kind] = await tab.run(f"Plotly.toImage(document.querySelector('.plot.weights'), {options})")
         result["buttons"] = await tab.run(
-            "[...document.querySelector('.plot.weights').querySelectorAll('.modebar-btn')].map((node) => node.dataset.title)"
+            "[...document.querySelector('.plot.weights').querySelectorAll('.modebar-btn')]"
+            ".map((node) => node.dataset.title)"
         )
         await tab.emulate(1280, 900, "dark")
         await tab.wait("document.querySelector('.plot.weights')._fullLayout.paper_bgcolor === '#1a2029'")
@@ -420,11 +426,10 @@ def test_a_field_shows_the_weights_of_a_query(tmp_path: Path) -> None:
     async def actions(tab: Tab) -> Any:
         first = await trace(tab, "field")
         await tab.run(
-            "document.querySelector('.plot.field').emit('plotly_click', {points: [{data: {meta: 'queries'}, pointIndex: 2}]})"
+            "document.querySelector('.plot.field')"
+            ".emit('plotly_click', {points: [{data: {meta: 'queries'}, pointIndex: 2}]})"
         )
-        hidden = await tab.run(
-            "[...document.querySelectorAll('[data-kind]')].filter((node) => node.hidden).map((node) => node.dataset.kind)"
-        )
+        hidden = await tab.run("[...document.querySelectorAll('[data-kind][hidden]')].map((node) => node.dataset.kind)")
         return first, await trace(tab, "field"), hidden, await trace(tab, "lengths_effective_neighbors")
 
     first, third, hidden, lengths = visit(tmp_path, report, actions)

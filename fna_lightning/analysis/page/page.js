@@ -378,8 +378,8 @@ function render() {
 function setUp() {
   document.body.style.setProperty("--across", Math.min(4, Math.max(2, report.models.length)));
   byId("models").replaceChildren(...report.models.map((model, i) => element("span", { title: model.checkpoint }, swatch(i), `${model.label}: ${model.attention}`)));
-  const dropped = report.dropped ? ` ${report.dropped} matrices are left out to stay below 5 MB.` : "";
-  byId("footer").textContent = `fna-lightning ${report.version}, figures by Plotly ${Plotly.version}.${dropped}`;
+  const dropped = report.dropped ? ` The matrices of ${report.dropped} heads are left out to stay below 5 MB.` : "";
+  byId("footer").textContent = `fna-lightning ${report.version}, figures by Plotly ${Plotly.version}. Weights are rounded to ${report.rounding}.${dropped}`;
   every("[data-help]", (node) => node.append(element("button", { class: "help", type: "button", title: node.dataset.help, onclick: openTip }, "?")));
   every("[data-figures]", addFigures);
   every("main > section", (node) => { if (node.querySelector("[data-figures]") && !node.querySelector(".plot")) node.remove(); });
