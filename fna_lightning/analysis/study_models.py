@@ -19,7 +19,7 @@ from fna_lightning.analysis.measurements import (
     split_summary,
     study_lengths,
 )
-from fna_lightning.analysis.models import Example, StudiedModel, UserInputs
+from fna_lightning.analysis.models import Example, StudiedModel, UserInputs, a_model
 from fna_lightning.analysis.report import (
     AblationReport,
     ExampleReport,
@@ -165,7 +165,9 @@ class _Parts:
             for view in first.views(example):
                 reports = align_points([view.measure(model, stored) for model in self.models])
                 extra = {name: value for name, value in view.extra.items() if stored or not isinstance(value, Tensor)}
-                report = ExampleReport(view.title, view.words, view.label, reports, stored, example.truncated, **extra)
+                report = ExampleReport(
+                    view.title, view.words, view.label, reports, stored, truncated=example.truncated, **extra
+                )
                 self.examples.append(report)
             tick()
         if self.split:
@@ -180,6 +182,11 @@ def check_comparable(models: Sequence[StudiedModel]) -> list[StudiedModel]:
     """Return the models with unique labels; models with different tokens are an error."""
     first = models[0]
     for other in models[1:]:
+        if other.kind != first.kind:
+            raise UsageError(
+                f"{other.path} is {a_model(other.kind)} and the first is {a_model(first.kind)}, so they cannot be "
+                "compared; analyze them one by one"
+            )
         if type(other) is not type(first) or other.comparable_key != first.comparable_key:
             raise UsageError(
                 f"{other.path} has different tokens from {first.path}, so they cannot be compared token by token; "
