@@ -36,11 +36,12 @@ class MatrixStore:
 
     def add(self, *matrices: NDArray[Any]) -> list[dict[str, Any]] | None:
         """Store matrices together and return their references; None if they exceed the rest of the budget."""
+        if self.budget < 0:
+            return None
         texts = [compress(planes(matrix)) for matrix in matrices]
         self.budget -= sum(map(len, texts))
+        # nothing smaller is stored later, so that the stored heads are the first ones
         if self.budget < 0:
-            # nothing smaller is stored later, so that the stored heads are the first ones
-            self.budget = -1
             return None
         self.texts += texts
         start = len(self.texts) - len(texts)

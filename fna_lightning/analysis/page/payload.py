@@ -12,6 +12,8 @@ from fna_lightning.analysis.report import CrossHead, ExampleReport, HeadReport, 
 
 # significant digits of the numbers of a page, which shows at most four
 DIGITS = 7
+# words of an example in the list of examples
+OPTION_WORDS = 8
 LENGTH_MEASURES = ("mean_hops", "entropy", "effective_neighbors")
 
 
@@ -23,13 +25,11 @@ def page_data(report: Report) -> tuple[dict[str, Any], list[str]]:
         _add_example(example, target, store)
     for info, color in zip(data["models"], figure_styles.COLORS * len(report.models), strict=False):
         info["color"] = color
-    empty = {name: figure_json(figure) for name, figure in figure_styles.empty_figures().items()}
-    curve = figure_styles.curve("", figure_styles.COLORS[0], [], [])
     data |= {
         "measures": measure_texts(),
-        "empty": empty,
-        "curve": curve.to_plotly_json(),
-        "fixed": fixed_figures(report),
+        "figures": {name: figure_json(figure) for name, figure in _figures(report).items()},
+        "curve": figure_styles.curve("", figure_styles.COLORS[0], [], []).to_plotly_json(),
+        "image": figure_styles.IMAGE,
         "themes": {name: _theme(name == "dark") for name in ("light", "dark")},
         "opacities": figure_styles.OPACITIES,
         "max_lines": figure_styles.MAX_LINES,
@@ -37,17 +37,6 @@ def page_data(report: Report) -> tuple[dict[str, Any], list[str]]:
         "dropped": _count_dropped(data["examples"]),
     }
     return data, store.texts
-
-
-def fixed_figures(report: Report) -> dict[str, Any]:
-    """Return the figures that do not depend on the selected example."""
-    result = {}
-    if report.ablation:
-        result |= {f"ablation_{kind}": figures.ablation(report, kind) for kind in ("edges", "nodes")}
-    for name in LENGTH_MEASURES:
-        if any(value is not None for part in report.lengths for value in getattr(part, name)):
-            result[f"lengths_{name}"] = figures.lengths(report, name)
-    return {name: figure_json(figure) for name, figure in result.items()}
 
 
 def figure_json(figure: Figure) -> dict[str, Any]:
@@ -67,6 +56,18 @@ def rounded(value: Any) -> Any:
     return [rounded(content) for content in value] if isinstance(value, list) else value
 
 
+def _figures(report: Report) -> dict[str, Figure]:
+    """Return the empty figures that the script fills, and the figures that do not depend on the selection."""
+    result = figure_styles.empty_figures()
+    result["mean"] = result["weights"]
+    if report.ablation:
+        result |= {f"ablation_{kind}": figures.ablation(report, kind) for kind in ("edges", "nodes")}
+    for name in LENGTH_MEASURES:
+        if any(value is not None for part in report.lengths for value in getattr(part, name)):
+            result[f"lengths_{name}"] = figures.lengths(report, name)
+    return result
+
+
 def _theme(dark: bool) -> Any:
     return figure_styles.theme(dark=dark).to_plotly_json()
 
@@ -77,6 +78,10 @@ def _add_example(example: ExampleReport, target: dict[str, Any], store: MatrixSt
     for name in ("coordinates", "query_coordinates"):
         if (points := getattr(example, name)) is not None:
             target[name] = rounded(points.tolist())
+    target["option"] = _option(example)
+    if any(model.cross for model in example.models):
+        target["cross_rows"], target["cross_columns"] = figures.cross_tokens(example)
+        target["cross_titles"] = figures.cross_titles(example)
     for model, content in zip(example.models, target["models"], strict=True):
         heads = list(zip([*model.heads, *model.cross], [*content["heads"], *content["cross"]], strict=True))
         # the means of the layers come first, so that a long text shows at least these
@@ -84,6 +89,14 @@ def _add_example(example: ExampleReport, target: dict[str, Any], store: MatrixSt
             _add_head(head, part, store)
         if model.rollout is not None and (references := store.add(store.weights(model.rollout.numpy()))):
             content["rollout"] = references[0]
+
+
+def _option(example: ExampleReport) -> str:
+    """Return the text of an example in the list of examples."""
+    mark = {True: "✓ ", False: "✗ ", None: ""}[example.models[0].correct]
+    words = " ".join(example.words[:OPTION_WORDS]) + (" …" if len(example.words) > OPTION_WORDS else "")
+    readable = words if example.pixels is None and example.coordinates is None else example.label or ""
+    return f"{mark}{example.title}{': ' if readable else ''}{readable}{'' if example.stored else ' (numbers only)'}"
 
 
 def _add_head(head: HeadReport | CrossHead, part: dict[str, Any], store: MatrixStore) -> None:
