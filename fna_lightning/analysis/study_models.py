@@ -1,5 +1,6 @@
 """The study of one or several models: measure them on examples and return a report."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -151,7 +152,8 @@ class _Parts:
     def layers(self, place: int) -> list[str]:
         """Return the names of the attention layers of the model at ``place``, in their order."""
         reports = [example.models[place] for example in self.examples]
-        return list(dict.fromkeys(head.layer for report in reports for head in (*report.heads, *report.cross)))
+        names = [[*(head.layer for head in report.heads), *(head.layer for head in report.cross)] for report in reports]
+        return list(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     def _measure_examples(self, stored_count: int) -> None:
         """Measure all examples, those of the user first, and keep the matrices of the first ``stored_count``."""
