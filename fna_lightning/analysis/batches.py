@@ -50,14 +50,14 @@ class BatchModel(StudiedModel):
             )
         rows = len(tensors[0])
 
-        def row(leaf: Any, index: int) -> Any:
-            is_row = isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == rows
-            return leaf[index : index + 1] if is_row else leaf
+        def row(index: int) -> ModelInput:
+            def take(leaf: Any) -> Any:
+                is_row = isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == rows
+                return leaf[index : index + 1] if is_row else leaf
 
-        return [
-            Example(f"row {index + 1}", map_leaves(lambda leaf, index=index: row(leaf, index), inputs.batch), [])
-            for index in range(rows)
-        ]
+            return map_leaves(take, inputs.batch)
+
+        return [Example(f"row {index + 1}", row(index), []) for index in range(rows)]
 
     def run(self, model_input: ModelInput) -> Any:
         """Return the output of the module."""

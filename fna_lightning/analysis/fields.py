@@ -43,6 +43,10 @@ class FieldModel(StudiedModel):
     def comparable_key(self) -> object:
         return self.codec
 
+    @property
+    def way_out(self) -> str:
+        return "pass points=... in Python, or use --split"
+
     def maps(self, model_input: ModelInput) -> dict[str, AttentionMap]:
         """Return the weights of the queries on the context points in every layer."""
         layers: dict[str, list[Tensor]] = {}

@@ -17,6 +17,9 @@ OPACITIES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 MAX_LINES = 1500
 LONGEST_LABEL = 16
 
+# where the image of an overlay lies; its size is the number of patches in a row
+IMAGE = {"x": -0.5, "y": -0.5, "xref": "x", "yref": "y", "yanchor": "top", "sizing": "stretch", "layer": "below"}
+
 _PAIR = "%{y} → %{x}<br>"
 _TOKEN = "%{text}<extra></extra>"
 _THEMES = {
@@ -51,7 +54,11 @@ def theme(*, dark: bool = False) -> go.layout.Template:
         yaxis=axis,
         margin={"l": 50, "r": 10, "t": 26, "b": 44},
         legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "font": {"size": 11}},
-        hoverlabel={"bgcolor": colors["ink"], "font": {"color": colors["paper"], "size": 12}, "bordercolor": colors["ink"]},
+        hoverlabel={
+            "bgcolor": colors["ink"],
+            "font": {"color": colors["paper"], "size": 12},
+            "bordercolor": colors["ink"],
+        },
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": colors["soft"], "activecolor": colors["ink"]},
         dragmode="zoom",
         hovermode="closest",
@@ -64,7 +71,9 @@ def matrix_figure(value: str, *, rows: str = "from token", columns: str = "to to
 
     Token positions are the categories of the axes, because a token can occur twice; ``labelalias`` shows the tokens.
     """
-    trace = go.Heatmap(z=[], zmin=0, zmax=1, hovertemplate=_PAIR + value + " %{z:.3g}<extra></extra>", hoverongaps=False)
+    trace = go.Heatmap(
+        z=[], zmin=0, zmax=1, hovertemplate=_PAIR + value + " %{z:.3g}<extra></extra>", hoverongaps=False
+    )
     trace.colorbar.title.text = value
     figure = _figure(trace)
     figure.update_xaxes(type="category", tickangle=-60, showgrid=False, title_text=columns)
@@ -82,7 +91,9 @@ def hops_figure() -> go.Figure:
 
 def grid_figure() -> go.Figure:
     """Return an empty overview: one row for each layer, one column for each head."""
-    trace = go.Heatmap(z=[], xgap=2, ygap=2, texttemplate="%{text}", hovertemplate="%{y}, %{x}: %{z:.4g}<extra></extra>")
+    trace = go.Heatmap(
+        z=[], xgap=2, ygap=2, texttemplate="%{text}", hovertemplate="%{y}, %{x}: %{z:.4g}<extra></extra>"
+    )
     trace.colorbar.title.text = ""
     figure = _figure(trace)
     figure.update_xaxes(type="category", showgrid=False, title_text="head")
@@ -133,7 +144,9 @@ def curve(label: str, color: str, x: list[Any], y: list[Any]) -> go.Scatter:
     """Return the curve of one model."""
     line, marker = {"color": color, "width": 2}, {"size": 5}
     hover = "%{fullData.name}<br>%{x}: %{y:.4g}<extra></extra>"
-    return go.Scatter(x=x, y=y, name=literal(label), mode="lines+markers", line=line, marker=marker, hovertemplate=hover)
+    return go.Scatter(
+        x=x, y=y, name=literal(label), mode="lines+markers", line=line, marker=marker, hovertemplate=hover
+    )
 
 
 def band(color: str, x: list[Any], low: list[Any], high: list[Any]) -> go.Scatter:
@@ -141,12 +154,20 @@ def band(color: str, x: list[Any], low: list[Any], high: list[Any]) -> go.Scatte
     red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
     fill, none = f"rgba({red},{green},{blue},0.16)", {"width": 0}
     outline = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]]}
-    return go.Scatter(**outline, fill="toself", fillcolor=fill, line=none, mode="lines", hoverinfo="skip", showlegend=False)
+    return go.Scatter(
+        **outline, fill="toself", fillcolor=fill, line=none, mode="lines", hoverinfo="skip", showlegend=False
+    )
 
 
 def overlay_figure(value: str) -> go.Figure:
     """Return an empty map of patches; the image is put below it."""
-    trace = go.Heatmap(z=[], zmin=0, zmax=1, opacity=0.6, hovertemplate="row %{y}, column %{x}<br>" + value + " %{z:.3g}<extra></extra>")
+    trace = go.Heatmap(
+        z=[],
+        zmin=0,
+        zmax=1,
+        opacity=0.6,
+        hovertemplate="row %{y}, column %{x}<br>" + value + " %{z:.3g}<extra></extra>",
+    )
     trace.colorbar.title.text = value
     trace.colorbar.dtick = 1 if value == "hops" else None
     figure = _figure(trace)
@@ -166,8 +187,8 @@ def field_figure() -> go.Figure:
     queries.hovertemplate = "%{text}: click to choose<extra></extra>"
     figure = _figure(points, queries)
     figure.update_layout(showlegend=False)
-    figure.update_xaxes(title_text="x", constrain="domain")
-    figure.update_yaxes(title_text="y", constrain="domain", scaleanchor="x")
+    figure.update_xaxes(title_text="x")
+    figure.update_yaxes(title_text="y", scaleanchor="x")
     return figure
 
 

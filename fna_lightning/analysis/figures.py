@@ -56,15 +56,17 @@ def weights(report: Report, example: int = 0, model: int = 0, layer: str | None 
     """Return the attention matrix of a head, of self-attention or cross-attention."""
     shown = report.example(example)
     selected = _select(shown, model, layer, head)
-    rows, columns = tokens_of(shown, selected)
-    return _matrix(styles.matrix_figure("weight"), rows, columns, _stored(selected.weights))
+    rows, columns = _tokens(shown, selected)
+    titles = cross_titles(shown) if isinstance(selected, CrossHead) else ("from token", "to token")
+    figure = styles.matrix_figure("weight", rows=titles[0], columns=titles[1])
+    return _matrix(figure, rows, columns, _stored(selected.weights))
 
 
 def lines(report: Report, example: int = 0, model: int = 0, layer: str | None = None, head: int = 0) -> go.Figure:
     """Return lines from each token (left) to the tokens it attends to (right); their opacity is the weight."""
     shown = report.example(example)
     selected = _select(shown, model, layer, head)
-    rows, columns = tokens_of(shown, selected)
+    rows, columns = _tokens(shown, selected)
     values = _stored(selected.weights)
     levels: list[tuple[list[Any], list[Any]]] = [([], []) for _ in styles.OPACITIES]
     # uniform weights have a quarter of the full opacity
@@ -81,7 +83,9 @@ def lines(report: Report, example: int = 0, model: int = 0, layer: str | None = 
     for trace, (x, y) in zip(figure.data, levels, strict=False):
         trace.update(x=x, y=y)
     for trace, words in ((figure.data[-2], rows), (figure.data[-1], columns)):
-        trace.update(x=[trace.x[0]] * len(words), y=list(range(len(words))), text=[styles.tick_label(word) for word in words])
+        trace.update(
+            x=[trace.x[0]] * len(words), y=list(range(len(words))), text=[styles.tick_label(word) for word in words]
+        )
     longest = max(len(rows), len(columns))
     figure.update_yaxes(range=[longest - 0.5, -0.5])
     figure.update_layout(height=18 * longest + 20)
@@ -122,8 +126,9 @@ def outliers(points: Tensor) -> list[int]:
     scaled = (points - points.median(dim=0).values) / points.std(dim=0).clamp_min(1e-12)
     labeled: list[int] = []
     for place in scaled.norm(dim=1).argsort(descending=True).tolist():
-        near = any((scaled[place] - scaled[other]).norm() < LABEL_DISTANCE for other in labeled)
-        if not near and len(labeled) < LABELED_POINTS:
+        if len(labeled) == LABELED_POINTS:
+            break
+        if not labeled or (scaled[labeled] - scaled[place]).norm(dim=1).min() > LABEL_DISTANCE:
             labeled.append(place)
     return labeled
 
@@ -161,7 +166,9 @@ def lengths(report: Report, measure: str = "mean_hops") -> go.Figure:
     figure = styles.curves_figure(unit, _LENGTH_LABELS[measure])
     for info, color, part in zip(report.models, _colors(report), report.lengths, strict=True):
         values: list[tuple[int, Summary]] = [
-            (length, value) for length, value in zip(part.lengths, getattr(part, measure), strict=True) if value is not None
+            (length, value)
+            for length, value in zip(part.lengths, getattr(part, measure), strict=True)
+            if value is not None
         ]
         x, mean = [length for length, _ in values], [value.mean for _, value in values]
         low, high = [value.mean - value.std for _, value in values], [value.mean + value.std for _, value in values]
@@ -195,8 +202,7 @@ def overlay(
     row = matrix[first:].nanmean(dim=0) if patch is None else matrix[patch]
     figure = styles.overlay_figure("weight" if value == "weights" else "hops")
     _color(figure.data[0], row.view(side, side))
-    box = {"x": -0.5, "y": -0.5, "sizex": side, "sizey": side, "xref": "x", "yref": "y", "yanchor": "top"}
-    figure.add_layout_image(source=image_url(shown.pixels), sizing="stretch", layer="below", **box)
+    figure.add_layout_image(source=image_url(shown.pixels), sizex=side, sizey=side, **styles.IMAGE)
     return figure
 
 
@@ -213,7 +219,7 @@ def field_map(
     figure.data[0].update(x=x, y=y, text=[styles.literal(word) for word in shown.words])
     figure.data[0].marker.color = values.tolist()
     x, y = shown.query_coordinates.T.tolist()
-    sizes = [14 if place == query else 8 for place in range(len(x))]
+    sizes = [16 if place == query else 7 for place in range(len(x))]
     figure.data[1].update(x=x, y=y, text=[f"query {place + 1}" for place in range(len(x))])
     figure.data[1].marker.size = sizes
     return figure
@@ -228,13 +234,20 @@ def image_url(pixels: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def tokens_of(example: ExampleReport, head: HeadReport | CrossHead) -> tuple[list[str], list[str]]:
-    """Return the tokens of the rows and of the columns of a head's weights."""
-    if isinstance(head, HeadReport):
-        return example.words, example.words
+def cross_tokens(example: ExampleReport) -> tuple[list[str], list[str]]:
+    """Return the tokens of the rows and of the columns of cross-attention."""
     if example.query_coordinates is not None:
         return [f"query {place + 1}" for place in range(len(example.query_coordinates))], example.words
-    return example.words, example.source_words or example.words
+    return example.target_words or example.words, example.source_words or example.words
+
+
+def cross_titles(example: ExampleReport) -> tuple[str, str]:
+    """Return the titles of the rows and of the columns of cross-attention."""
+    return ("target token", "source token") if example.source_words else ("query", "context point")
+
+
+def _tokens(example: ExampleReport, head: HeadReport | CrossHead) -> tuple[list[str], list[str]]:
+    return cross_tokens(example) if isinstance(head, CrossHead) else (example.words, example.words)
 
 
 def _select(example: ExampleReport, model: int, layer: str | None, head: int) -> HeadReport | CrossHead:
@@ -257,7 +270,9 @@ def _self_head(example: ExampleReport, model: int, layer: str | None, head: int)
 
 def _stored(values: Tensor | None) -> Tensor:
     if values is None:
-        raise UsageError("the matrices of this example are not stored; pass the example itself to study(), or a larger depth")
+        raise UsageError(
+            "the matrices of this example are not stored; pass the example itself to study(), or a larger depth"
+        )
     return values
 
 

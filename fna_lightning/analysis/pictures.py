@@ -18,11 +18,11 @@ from fna_lightning.plotting.images import picture_figure
 from fna_lightning.plotting.style import COLORS, styled
 from fna_lightning.utils.files import write_figure
 
-# what the curves against the number of tokens show, by file name
-LENGTH_FIGURES = {
-    "path_length": ("mean_hops", "mean hops"),
-    "entropy_length": ("entropy", "entropy / log n"),
-    "neighbors_length": ("effective_neighbors", "effective number of neighbors"),
+# the measures that are drawn against the number of tokens, and their labels
+LENGTH_MEASURES = {
+    "mean_hops": "mean hops",
+    "entropy": "entropy / log n",
+    "effective_neighbors": "effective number of neighbors",
 }
 
 
@@ -86,20 +86,18 @@ def _ablation(report: Report) -> dict[str, Figure]:
 
 
 def _lengths(report: Report) -> dict[str, Figure]:
-    """Return the figures of the measures against the number of tokens."""
+    """Return the figure of the measures against the number of tokens."""
     if not any(lengths.lengths for lengths in report.lengths):
         return {}
-    figures = {}
-    for name, (measure, label) in LENGTH_FIGURES.items():
-        figures[name], (axes,) = _row(1)
+    figure, axes = _row(len(LENGTH_MEASURES))
+    for panel, (measure, label) in zip(axes, LENGTH_MEASURES.items(), strict=True):
         for model, color, lengths in zip(report.models, _colors(report), report.lengths, strict=True):
-            axes.plot(
-                lengths.lengths, _means(getattr(lengths, measure)), "o-", markersize=4, color=color, label=model.label
-            )
-        axes.set(xlabel="tokens", ylabel=label)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    return figures
+            means = _means(getattr(lengths, measure))
+            panel.plot(lengths.lengths, means, "o-", markersize=4, color=color, label=model.label)
+        panel.set(xlabel="tokens", ylabel=label)
+        panel.grid(alpha=0.3)
+    axes[0].legend()
+    return {"lengths": figure}
 
 
 def _means(summaries: Sequence[Summary | None]) -> list[float]:

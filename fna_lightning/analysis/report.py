@@ -123,10 +123,10 @@ class ExampleReport:
         label: name of the true class, or the reference translation, if known.
         models: one report per model.
         stored: whether the tensors of this example are kept.
-        truncated: whether the text was longer than ``max_length``, so that the model read only its beginning.
         source_words: keys of the cross-attention of a translation; None otherwise.
         target_words: queries of the cross-attention of a translation, named by the word that each of them predicts:
             ``words`` shifted by one; None otherwise.
+        truncated: whether the text was longer than ``max_length``, so that the model read only its beginning.
         pixels: (C, S, S) uint8 image; None for other examples.
         coordinates: (n, 2) positions of the words of a field with two coordinates; None otherwise.
         query_coordinates: (q, 2) positions of the queries of a field, from dense to sparse surroundings.
@@ -137,9 +137,9 @@ class ExampleReport:
     label: str | None
     models: list[ModelReport]
     stored: bool = True
-    truncated: bool = False
     source_words: list[str] | None = None
     target_words: list[str] | None = None
+    truncated: bool = False
     pixels: Tensor | None = field(default=None, metadata=IN_MEMORY)
     coordinates: Tensor | None = field(default=None, metadata=IN_MEMORY)
     query_coordinates: Tensor | None = field(default=None, metadata=IN_MEMORY)

@@ -1,5 +1,6 @@
 """The study of one or several models: measure them on examples and return a report."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from fna_lightning.analysis.measurements import (
     split_summary,
     study_lengths,
 )
-from fna_lightning.analysis.models import Example, StudiedModel, UserInputs
+from fna_lightning.analysis.models import Example, StudiedModel, UserInputs, a_model
 from fna_lightning.analysis.report import (
     AblationReport,
     ExampleReport,
@@ -151,7 +152,8 @@ class _Parts:
     def layers(self, place: int) -> list[str]:
         """Return the names of the attention layers of the model at ``place``, in their order."""
         reports = [example.models[place] for example in self.examples]
-        return list(dict.fromkeys(head.layer for report in reports for head in (*report.heads, *report.cross)))
+        names = [[*(head.layer for head in report.heads), *(head.layer for head in report.cross)] for report in reports]
+        return list(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     def _measure_examples(self, stored_count: int) -> None:
         """Measure all examples, those of the user first, and keep the matrices of the first ``stored_count``."""
@@ -165,7 +167,9 @@ class _Parts:
             for view in first.views(example):
                 reports = align_points([view.measure(model, stored) for model in self.models])
                 extra = {name: value for name, value in view.extra.items() if stored or not isinstance(value, Tensor)}
-                report = ExampleReport(view.title, view.words, view.label, reports, stored, example.truncated, **extra)
+                report = ExampleReport(
+                    view.title, view.words, view.label, reports, stored, truncated=example.truncated, **extra
+                )
                 self.examples.append(report)
             tick()
         if self.split:
@@ -180,6 +184,11 @@ def check_comparable(models: Sequence[StudiedModel]) -> list[StudiedModel]:
     """Return the models with unique labels; models with different tokens are an error."""
     first = models[0]
     for other in models[1:]:
+        if other.kind != first.kind:
+            raise UsageError(
+                f"{other.path} is {a_model(other.kind)} and the first is {a_model(first.kind)}, so they cannot be "
+                "compared; analyze them one by one"
+            )
         if type(other) is not type(first) or other.comparable_key != first.comparable_key:
             raise UsageError(
                 f"{other.path} has different tokens from {first.path}, so they cannot be compared token by token; "

@@ -97,8 +97,8 @@ def _prediction(model: ModelReport) -> str:
 
 def _accuracies(report: Report) -> Iterator[str]:
     for number, model in enumerate(report.models):
-        known = [example.models[number].correct for example in report.examples]
-        known = [correct for correct in known if correct is not None]
+        marks = [example.models[number].correct for example in report.examples]
+        known = [correct for correct in marks if correct is not None]
         if known:
             yield f"{model.label}: {sum(known)} of {len(known)} predictions are right"
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_model_data_config
+from timm.data.config import resolve_model_data_config
+from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from torch import Tensor, nn
 
 from fna_lightning.analysis.classifiers import ImageModel
@@ -42,7 +43,7 @@ def timm_model(model: nn.Module) -> TimmModel:
     """Return a vision transformer of timm in evaluation mode, for ``study``."""
     name = type(model).__name__
     task: Any = model.eval()
-    patches = getattr(task, "patch_embed", None)
+    patches: Any = getattr(task, "patch_embed", None)
     if not hasattr(patches, "grid_size") or not hasattr(task, "num_prefix_tokens"):
         raise UsageError(
             f"{name} of timm is not a vision transformer with one sequence of patches, so its tokens have no names; "

@@ -19,7 +19,15 @@ from fna_lightning.analysis.report import (
     SplitReport,
     Summary,
 )
-from fna_lightning.graph import diffusion_map, laplacian_spectrum, measure, path_lengths, path_parents, rollout, spectrum
+from fna_lightning.graph import (
+    diffusion_map,
+    laplacian_spectrum,
+    measure,
+    path_lengths,
+    path_parents,
+    rollout,
+    spectrum,
+)
 
 LAYERS = {"layers.0.self_attn": "layer 1", "layers.1.self_attn": "layer 2"}
 CROSS_LAYER = "decoder.0.cross_attn"
@@ -97,7 +105,9 @@ def translation_report() -> Report:
     cross = [CrossHead(CROSS_LAYER, head, 1.5, weights[head]) for head in range(2)]
     cross.append(CrossHead(CROSS_LAYER, -1, 1.5, weights.mean(dim=0)))
     translated = ModelReport(" ".join(target), 0.8, None, {}, decoder.heads, cross, decoder.rollout)
-    return _report("translation", 1, [encoder, ExampleReport("translation 1", target, None, [translated], True, source)])
+    return _report(
+        "translation", 1, [encoder, ExampleReport("translation 1", target, None, [translated], True, source)]
+    )
 
 
 def field_report(n: int = 30, queries: int = 3) -> Report:

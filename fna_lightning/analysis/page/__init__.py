@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 
 from fna_lightning.analysis.page.matrices import compress
-from fna_lightning.analysis.page.payload import page_data
+from fna_lightning.analysis.page.payload import dump, page_data
 from fna_lightning.analysis.report import Report
 
 __all__ = ["render_page"]
@@ -32,7 +32,7 @@ def render_page(report: Report) -> str:
         "script_hash": _hash(script),
         "plotly": plotly,
         "plotly_hash": plotly_hash,
-        "data": compress(json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()),
+        "data": compress(dump(data)),
         "matrices": json.dumps(matrices, separators=(",", ":")),
     }
     page = assets.joinpath("page.html").read_text(encoding="utf-8")

@@ -1,24 +1,44 @@
 "use strict";
 
 const NO_PARENT = 0xffff, NO_PATH = 0xff, MEAN = -1;
-const NOT_STORED = "The matrices of this example are not stored. To see them, pass it with --text or as one of the first examples.";
-const OVER_BUDGET = "The page has no room for this matrix: pages stay below 5 MB. Analyze fewer examples, or set a smaller --max-length.";
-const byId = (id) => document.getElementById(id);
+const NOT_STORED = "The matrices of this example are not stored. To see them, pass it with --text or --image, or raise --depth.";
+const OVER_BUDGET = "No room for this matrix: pages stay below 5 MB. Set a smaller --max-length or --depth, or choose the mean over heads.";
+const NO_MAP = "No diffusion map: it needs at least three tokens that reach each other and differ in their attention.";
+const state = { example: 0, layer: null, head: 0, measure: null, from: null, to: null, pinned: null, query: 0 };
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const state = { example: 0, layer: null, head: 0, measure: "spectral_gap", from: null, to: null, pinned: null, query: 0 };
+const byId = (id) => document.getElementById(id);
+const every = (selector, action) => document.querySelectorAll(selector).forEach(action);
 let report, blobs, turn = 0;
 
 // data enters the page as text only, never as HTML
 function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    if (name === "onclick") node.addEventListener("click", value);
     else if (name === "style") Object.assign(node.style, value);
     else node.setAttribute(name, value);
   }
   node.append(...children);
   return node;
 }
+
+const example = () => report.examples[state.example];
+const entries = (model) => [...example().models[model].heads, ...example().models[model].cross];
+const entry = (model, head = state.head) => entries(model).find((own) => own.layer === state.layer && own.head === head);
+const isCross = (own) => own !== undefined && !own.measures;
+const unique = (values) => [...new Set(values)];
+const sortedHeads = (list) => unique(list.map((own) => own.head)).sort((a, b) => (a === MEAN) - (b === MEAN) || a - b);
+const layerName = (layer) => report.models.map((model) => model.layers[layer]).find(Boolean) ?? layer;
+const headName = (head) => (head === MEAN ? "mean over heads" : `head ${head}`);
+const decimals = (value, digits = 3) => value?.toFixed(digits) ?? "–";
+const swatch = (model) => element("span", { class: "swatch", style: { background: report.models[model].color } });
+const coordinates = (points) => ({ x: points.map((point) => point[0]), y: points.map((point) => point[1]) });
+const largest = (rows, start = 0) => rows.reduce((most, row) => row.reduce((a, b) => Math.max(a, b), most), start);
+const measureOf = (own) => own?.measures?.[state.measure] ?? (state.measure === "effective_neighbors" ? own?.neighbors : null) ?? null;
+const tokensOf = (own) => (isCross(own) ? [example().cross_rows, example().cross_columns] : [example().words, example().words]);
+// Plotly interprets some HTML in labels
+const literal = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const label = (word) => literal(word.length > report.longest_label ? word.slice(0, report.longest_label - 1) + "…" : word);
 
 async function gunzip(base64) {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
@@ -28,84 +48,58 @@ async function gunzip(base64) {
 // value of the bits of a non-negative float16
 const half = (bits) => (bits < 1024 ? bits * 2 ** -24 : (1 + (bits & 1023) / 1024) * 2 ** ((bits >> 10) - 15));
 
-// rows of a matrix; it is decoded when it is first needed
-async function matrix(reference) {
-  reference.values ??= gunzip(blobs[reference.place]).then((buffer) => {
+// rows of a matrix, which is decoded when it is first needed; null marks pairs without a path
+function matrix(reference) {
+  reference.rows_promise ??= gunzip(blobs[reference.place]).then((buffer) => {
     const { type, rows, columns } = reference, bytes = new Uint8Array(buffer), size = rows * columns;
     const word = (i) => bytes[i] | (bytes[size + i] << 8);
     const value = { u1: (i) => (bytes[i] === NO_PATH ? null : bytes[i]), u2: word, f2: (i) => half(word(i)) }[type];
-    return Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => value(row * columns + column)));
+    return Array.from({ length: rows }, (_, i) => Array.from({ length: columns }, (_, j) => value(i * columns + j)));
   });
-  return reference.values;
+  return reference.rows_promise;
 }
 
-const example = () => report.examples[state.example];
-const entries = (model) => [...example().models[model].heads, ...example().models[model].cross];
-const entry = (model, head = state.head) => entries(model).find((own) => own.layer === state.layer && own.head === head);
-const layerName = (layer) => report.models.map((model) => model.layers[layer]).find(Boolean) ?? layer;
-const headName = (head) => (head === MEAN ? "mean over heads" : `head ${head}`);
-const decimals = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
-const swatch = (model) => element("span", { class: "swatch", style: { background: report.models[model].color } });
-// Plotly interprets some HTML in labels
-const literal = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const short = (word) => literal(word.length > report.longest_label ? word.slice(0, report.longest_label - 1) + "…" : word);
-const tokenText = (place) => `${example().words[place]} (${place + 1})`;
-
-// tokens of the rows and columns of a head
-function tokens(own) {
-  const { words, source_words: source, query_coordinates: queries } = example();
-  if (own.measures) return [words, words];
-  return queries ? [queries.map((_, i) => `query ${i + 1}`), words] : [words, source ?? words];
-}
-
-function why(own, field = "weights") {
+// why a matrix of a head, or of a model, cannot be shown
+function reason(own, field = "weights") {
   if (!own) return "This model has no such head.";
-  if (!own.measures && field !== "weights") return "Not defined for cross-attention: choose a self-attention layer.";
   if (!example().stored) return NOT_STORED;
   return own[field] ? "" : OVER_BUDGET;
 }
 
-// the color scale of a heat map starts at 0
 function setCells(trace, rows) {
-  trace.z = rows;
-  trace.zmax = rows.reduce((largest, row) => row.reduce((a, b) => Math.max(a, b), largest), 0);
+  Object.assign(trace, { z: rows, zmax: largest(rows) });
   if (trace.colorbar.dtick) trace.colorbar.dtick = Math.ceil(trace.zmax / 6);
 }
 
-async function fillMatrix({ data: [trace], layout }, reference, [rows, columns]) {
-  const alias = (words) => Object.fromEntries(words.map((word, place) => [place, short(word)]));
-  setCells(trace, await matrix(reference));
-  [trace.x, trace.y] = [columns, rows].map((words) => words.map((_, place) => String(place)));
+const fillMatrix = (field, find) => async ({ data: [trace], layout }, model) => {
+  const own = find(model);
+  if (reason(own, field)) return reason(own, field);
+  const [rows, columns] = tokensOf(own.heads ? undefined : own), alias = (words) => Object.fromEntries(words.map((word, i) => [i, label(word)]));
+  setCells(trace, await matrix(own[field]));
+  [trace.x, trace.y] = [Object.keys(columns), Object.keys(rows)];
   [layout.xaxis.labelalias, layout.yaxis.labelalias] = [alias(columns), alias(rows)];
-  if (!example().source_words || rows === columns) return;
-  layout.xaxis.title.text = "source token";
-  layout.yaxis.title.text = "target token";
-}
-
-const headMatrix = (field, head) => async (figure, model) => {
-  const own = entry(model, head?.());
-  return why(own, field) || fillMatrix(figure, own[field], tokens(own));
+  if (isCross(own) && !own.heads) [layout.yaxis.title.text, layout.xaxis.title.text] = example().cross_titles;
+  return "";
 };
 
-const headCurves = (field) => (figure) => {
-  figure.data = report.models.flatMap((model, i) => {
-    const values = entry(i)?.[field] ?? [];
-    const trace = { ...structuredClone(report.curve), name: literal(model.label), x: values.map((_, place) => place + 1), y: values };
-    trace.line.color = model.color;
-    return values.length ? [trace] : [];
-  });
-  return figure.data.length ? "" : why(report.models.map((_, i) => entry(i)).find(Boolean), field) || NOT_STORED;
+const fillCurves = (field) => (figure) => {
+  const own = report.models.map((_, i) => entry(i));
+  figure.data = report.models.map((model, i) => {
+    const y = own[i]?.[field] ?? [], line = { ...report.curve.line, color: model.color };
+    return { ...report.curve, name: literal(model.label), line, x: y.map((_, place) => place + 1), y };
+  }).filter((trace) => trace.y.length);
+  return figure.data.length ? "" : NOT_STORED;
 };
 
-// coordinates of lines, one list for each opacity; pinned: {side, place} of the only token whose lines are shown
-function lines(weights, pinned) {
-  let all = weights.flatMap((row, i) => row.map((weight, j) => [weight, i, j]));
-  if (pinned) all = all.filter((line) => line[pinned.side === "from" ? 1 : 2] === pinned.place);
+// coordinates of token-to-token lines for each opacity; with a token {side, place}: only its lines
+function lines(weights, token) {
+  const x = report.opacities.map(() => []), y = report.opacities.map(() => []), levels = x.length;
+  const chosen = (i, j) => !token || token.place === (token.side === "from" ? i : j);
+  const all = weights.flatMap((row, i) => row.map((weight, j) => [weight, i, j])).filter(([, i, j]) => chosen(i, j));
   // uniform weights have a quarter of the full opacity
-  const most = all.reduce((largest, line) => Math.max(largest, line[0]), 4 / weights[0].length), levels = report.opacities.length;
-  const x = report.opacities.map(() => []), y = report.opacities.map(() => []);
-  all = all.filter((line) => line[0] / most > report.opacities[0] / 2).sort((a, b) => b[0] - a[0]).slice(0, report.max_lines);
-  for (const [weight, i, j] of all) {
+  const most = largest(all.map(([weight]) => [weight]), 4 / weights[0].length);
+  const strong = all.filter(([weight]) => weight / most > report.opacities[0] / 2).sort((a, b) => b[0] - a[0]);
+  for (const [weight, i, j] of strong.slice(0, report.max_lines)) {
     const level = Math.min(Math.floor((weight / most) * levels), levels - 1);
     x[level].push(0, 1, null);
     y[level].push(i, j, null);
@@ -115,244 +109,246 @@ function lines(weights, pinned) {
 
 async function fillLines({ data, layout }, model, node) {
   const own = entry(model);
-  if (why(own)) return why(own);
+  if (reason(own)) return reason(own);
   const weights = await matrix(own.weights), { x, y } = lines(weights, state.pinned);
-  x.forEach((_, level) => Object.assign(data[level], { x: x[level], y: y[level], line: { ...data[level].line, color: report.models[model].color } }));
-  tokens(own).forEach((words, side) => Object.assign(data.at(side - 2), { x: words.map(() => data.at(side - 2).x[0]), y: words.map((_, i) => i), text: words.map(short) }));
+  x.forEach((_, level) => {
+    Object.assign(data[level], { x: x[level], y: y[level] });
+    data[level].line.color = report.models[model].color;
+  });
+  tokensOf(own).forEach((words, side) => {
+    const trace = data.at(side - 2);
+    Object.assign(trace, { x: words.map(() => trace.x[0]), y: words.map((_, i) => i), text: words.map(label) });
+  });
   const longest = Math.max(weights.length, weights[0].length);
   layout.yaxis.range = [longest - 0.5, -0.5];
   layout.height = 18 * longest + 20;
-  node.isolate = (pinned) => Plotly.restyle(node, lines(weights, pinned), x.map((_, level) => level));
+  node.isolate = (token) => Plotly.restyle(node, lines(weights, token), Object.keys(x).map(Number));
+  return "";
 }
 
 function fillGrid({ data: [trace], layout }, model) {
-  const all = entries(model), name = state.measure;
-  const layers = [...new Set(all.map((own) => own.layer))];
-  const heads = [...new Set(all.map((own) => own.head))].sort((a, b) => (a === MEAN) - (b === MEAN) || a - b);
+  const all = entries(model), layers = unique(all.map((own) => own.layer)), heads = sortedHeads(all);
   const rows = layers.map((layer) => heads.map((head) => all.find((own) => own.layer === layer && own.head === head)));
-  const value = (own) => own?.measures?.[name] ?? (name === "effective_neighbors" ? own?.neighbors : null) ?? null;
   // one color scale for all models
-  const values = report.models.flatMap((_, i) => entries(i).map(value)).filter((number) => number !== null);
-  [trace.zmin, trace.zmax] = [Math.min(...values), Math.max(...values)];
-  Object.assign(trace, { x: heads.map((head) => (head === MEAN ? "mean" : String(head))), y: layers.map((layer) => literal(layerName(layer))) });
-  Object.assign(trace, { z: rows.map((row) => row.map(value)), text: rows.map((row) => row.map((own) => (own?.near_uniform ? "≈" : ""))), customdata: rows });
-  trace.colorbar.title.text = report.measures[name].label;
-  const [row, column] = [layers.indexOf(state.layer), heads.indexOf(state.head)];
-  const box = { type: "rect", x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5, line: { color: "#D55E00", width: 3 } };
-  if (row >= 0 && column >= 0) layout.shapes = [box];
+  const values = report.models.flatMap((_, i) => entries(i).map(measureOf)).filter((value) => value !== null);
+  Object.assign(trace, {
+    x: heads.map((head) => (head === MEAN ? "mean" : String(head))), y: layers.map((layer) => literal(layerName(layer))),
+    z: rows.map((row) => row.map(measureOf)), zmin: Math.min(...values), zmax: Math.max(...values),
+    text: rows.map((row) => row.map((own) => (own?.near_uniform ? "≈" : ""))),
+  });
+  trace.colorbar.title.text = report.measures[state.measure].label;
+  const column = heads.indexOf(state.head), row = layers.indexOf(state.layer), line = { color: "#D55E00", width: 3 };
+  if (row >= 0) layout.shapes = [{ type: "rect", x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5, line }];
   layout.height = 90 + 26 * Math.max(layers.length, 3);
+  return "";
 }
 
 function fillPoints({ data: [all, labels] }, model) {
   const own = entry(model), words = example().words.map(literal);
-  if (why(own) || !own.measures) return why(own, "points");
-  if (!own.points) return "No diffusion map: it needs at least three tokens that reach each other and differ in their attention.";
-  const coordinates = (points) => ({ x: points.map((point) => point[0]), y: points.map((point) => point[1]) });
+  if (!own?.points) return !own || !example().stored ? reason(own) : NO_MAP;
   Object.assign(all, coordinates(own.points), { text: words });
   all.marker.color = words.map((_, place) => place + 1);
   Object.assign(labels, coordinates(own.labeled.map((place) => own.points[place])), { text: own.labeled.map((place) => words[place]) });
+  return "";
 }
 
-// the first tokens of an image can be class tokens; the others are a square of patches
+// the last tokens of an image are a square of patches; there can be a class token before them
 function patches() {
-  const side = Math.floor(Math.sqrt(example().words.length));
-  return { side, first: example().words.length - side * side };
+  const count = example().words.length, side = Math.floor(Math.sqrt(count)), first = count - side * side;
+  return { side, first, from: state.from ?? (first ? 0 : null) };
 }
 
 const fillOverlay = (field) => async ({ data: [trace], layout }, model) => {
-  const own = entry(model), { side, first } = patches();
-  if (why(own, field)) return why(own, field);
-  const rows = await matrix(own[field]), from = state.from ?? (first ? 0 : null);
-  const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
-  const value = (j) => mean((from === null ? rows.slice(first) : [rows[from]]).map((row) => row[j]).filter((cell) => cell !== null));
-  setCells(trace, Array.from({ length: side }, (_, row) => Array.from({ length: side }, (_, column) => value(first + row * side + column))));
-  layout.images = [{ source: example().pixels, x: -0.5, y: -0.5, sizex: side, sizey: side, xref: "x", yref: "y", yanchor: "top", sizing: "stretch", layer: "below" }];
+  const own = entry(model), { side, first, from } = patches();
+  if (reason(own, field)) return reason(own, field);
+  const rows = await matrix(own[field]), used = from === null ? rows.slice(first) : [rows[from]];
+  const values = example().words.map((_, j) => used.map((row) => row[j]).filter((value) => value !== null)).slice(first);
+  const means = values.map((list) => (list.length ? list.reduce((a, b) => a + b) / list.length : null));
+  setCells(trace, Array.from({ length: side }, (_, row) => means.slice(row * side, (row + 1) * side)));
+  layout.images = [{ ...report.image, source: example().pixels, sizex: side, sizey: side }];
+  return "";
 };
 
 async function fillField({ data: [points, queries] }, model) {
-  const own = entry(model), { coordinates, query_coordinates: places, words } = example();
-  if (why(own)) return why(own);
-  const axes = (list) => ({ x: list.map((point) => point[0]), y: list.map((point) => point[1]) });
-  Object.assign(points, axes(coordinates), { text: words.map(literal) });
+  const own = entry(model), { coordinates: places, query_coordinates: asked, words } = example();
+  if (reason(own)) return reason(own);
+  Object.assign(points, coordinates(places), { text: words.map(literal) });
   points.marker.color = (await matrix(own.weights))[state.query];
-  Object.assign(queries, axes(places), { text: places.map((_, i) => `query ${i + 1}`) });
-  queries.marker.size = places.map((_, i) => (i === state.query ? 14 : 8));
+  Object.assign(queries, coordinates(asked), { text: example().cross_rows });
+  queries.marker.size = asked.map((_, i) => (i === state.query ? 16 : 7));
+  return "";
 }
 
-// name of a figure: function that fills an empty figure, or returns why there is nothing to draw
+// functions that fill an empty figure, and return why there is nothing to draw
 const FILL = {
-  grid: fillGrid, weights: headMatrix("weights"), mean: headMatrix("weights", () => MEAN), hops: headMatrix("hops"), lines: fillLines, points: fillPoints,
-  spectrum: headCurves("spectrum"), laplacian: headCurves("laplacian"), overlay: fillOverlay("weights"), overlay_hops: fillOverlay("hops"), field: fillField,
-  rollout: (figure, model) => {
-    const { rollout, heads } = example().models[model];
-    if (!heads.length) return "This view has no self-attention.";
-    return rollout ? fillMatrix(figure, rollout, [example().words, example().words]) : example().stored ? OVER_BUDGET : NOT_STORED;
-  },
+  grid: fillGrid, lines: fillLines, points: fillPoints, field: fillField,
+  weights: fillMatrix("weights", (model) => entry(model)), mean: fillMatrix("weights", (model) => entry(model, MEAN)),
+  hops: fillMatrix("hops", (model) => entry(model)), rollout: fillMatrix("rollout", (model) => example().models[model]),
+  spectrum: fillCurves("spectrum"), laplacian: fillCurves("laplacian"),
+  overlay: fillOverlay("weights"), overlay_hops: fillOverlay("hops"),
 };
-const EMPTY = { mean: "weights" };
 
+const chooseToken = (token) => Object.assign(state, state.from === null || state.to !== null ? { from: token, to: null } : { to: token });
+const choosePatch = ({ pointIndex: [row, column] }) => Object.assign(state, { from: patches().first + row * patches().side + column, to: null });
 const CLICK = {
-  grid: (point) => Object.assign(state, { layer: point.customdata.layer, head: point.customdata.head }),
+  grid: ({ pointIndex: [row, column] }, model) => {
+    const layer = unique(entries(model).map((own) => own.layer))[row], head = sortedHeads(entries(model))[column];
+    Object.assign(state, { layer, head });
+  },
   hops: ({ pointIndex: [from, to] }) => Object.assign(state, { from, to }),
-  points: (point) => choose(point.pointIndex),
-  overlay: ({ pointIndex: [row, column] }) => Object.assign(state, { from: patches().first + row * patches().side + column, to: null }),
-  field: (point) => (point.data.meta === "queries" ? (state.query = point.pointIndex) : null),
+  points: (point) => chooseToken(point.pointIndex),
+  overlay: choosePatch,
+  overlay_hops: choosePatch,
+  field: (point) => { if (point.data.meta === "queries") state.query = point.pointIndex; },
   lines: ({ data: { meta: side }, pointIndex: place }) => {
     state.pinned = state.pinned?.side === side && state.pinned.place === place ? null : { side, place };
   },
 };
-CLICK.overlay_hops = CLICK.overlay;
 
-function save(format) {
-  const icon = { width: 24, height: 24, path: "M11 3h2v9h4l-5 5-5-5h4zM4 19h16v2H4z" };
-  const click = (node) => Plotly.downloadImage(node, { format, filename: `attention_${node.dataset.name}`, scale: 2 });
-  return { name: `Save as ${format.toUpperCase()}`, icon, click };
-}
-
-const CONFIG = { responsive: true, displaylogo: false, displayModeBar: "hover", typesetMath: false, modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"], [save("png"), save("svg")]] };
+const saveButton = (format) => ({
+  name: `Save as ${format.toUpperCase()}`, icon: { width: 24, height: 24, path: "M11 3h2v9h4l-5 5-5-5h4zM4 19h16v2H4z" },
+  click: (node) => Plotly.downloadImage(node, { format, filename: `attention_${node.dataset.name}`, scale: 2 }),
+});
+const CONFIG = { responsive: true, displaylogo: false, typesetMath: false };
+const BUTTONS = [["zoom2d", "pan2d", "resetScale2d"], [saveButton("png"), saveButton("svg")]];
 
 async function drawFigure(node) {
-  const { name } = node.dataset, model = Number(node.dataset.model ?? 0), drawn = turn;
-  const figure = structuredClone(report.fixed[name] ?? report.empty[EMPTY[name] ?? name]);
-  const message = report.fixed[name] ? "" : await FILL[name](figure, model, node);
+  const { name } = node.dataset, model = Number(node.dataset.model), drawn = turn;
+  node.drawn = turn;
+  const figure = structuredClone(report.figures[name]);
+  const message = FILL[name] ? await FILL[name](figure, model, node) : "";
   if (drawn !== turn) return;
-  node.classList.toggle("message", Boolean(message));
+  node.classList.toggle("message", message !== "");
   if (message) {
     Plotly.purge(node);
     node.replaceChildren(element("p", { class: "hint" }, message));
     return;
   }
-  if (!node.classList.contains("js-plotly-plot")) node.replaceChildren();
+  // Plotly draws into an empty node, or updates its own figure
+  if (!node.data) node.replaceChildren();
   figure.layout.template = report.themes[dark.matches ? "dark" : "light"];
-  await Plotly.react(node, figure.data, figure.layout, CONFIG);
-  if (node.ready) return;
-  node.ready = true;
-  performance.mark(`figure ${name}`);
+  const fresh = !node.data, modeBarButtons = name === "lines" ? BUTTONS.slice(1) : BUTTONS;
+  await Plotly.react(node, figure.data, figure.layout, { ...CONFIG, modeBarButtons });
+  if (!fresh) return;
+  performance.mark(`drawn ${name}`);
   if (CLICK[name]) node.on("plotly_click", ({ points }) => { CLICK[name](points[0], model); render(); });
   if (name !== "lines") return;
-  const isolate = (pinned) => node.isolate?.(pinned);
-  node.on("plotly_hover", ({ points: [point] }) => isolate({ side: point.data.meta, place: point.pointIndex }));
-  node.on("plotly_unhover", () => isolate(state.pinned));
+  node.on("plotly_hover", ({ points: [point] }) => node.isolate({ side: point.data.meta, place: point.pointIndex }));
+  node.on("plotly_unhover", () => node.isolate(state.pinned));
 }
 
 // figures are drawn when they come near the window
-const observer = new IntersectionObserver((changes) => {
-  for (const { target, isIntersecting } of changes) {
-    target.near = isIntersecting;
-    if (isIntersecting && target.drawn !== turn) {
-      target.drawn = turn;
-      drawFigure(target);
-    }
-  }
-}, { rootMargin: "300px" });
+const observer = new IntersectionObserver((changes) => changes.forEach(({ target, isIntersecting }) => {
+  target.near = isIntersecting;
+  if (isIntersecting && target.drawn !== turn) drawFigure(target);
+}), { rootMargin: "300px" });
 
+// one figure for each name and model; with data-once one figure for all models
 function addFigures(place) {
-  const names = place.dataset.figures.split(" ");
   const plot = (name, model) => element("div", { class: `plot ${name}`, "data-name": name, "data-model": model });
-  if ("once" in place.dataset) place.append(plot(names[0], 0));
-  else for (const name of names) {
-    for (const model of report.models.keys()) {
-      const content = name === "lines" ? element("div", { class: "tall" }, plot(name, model)) : plot(name, model);
-      place.append(element("figure", { "data-figure": name }, element("figcaption", { "data-model": model, "data-name": name }), content));
-    }
+  for (const name of place.dataset.figures.split(" ").filter((figure) => figure in report.figures)) {
+    if ("once" in place.dataset) place.append(plot(name, 0));
+    else place.append(...report.models.map((_, i) => element("figure", { "data-figure": name },
+      element("figcaption", { "data-name": name, "data-model": i }), element("div", { class: "frame" }, plot(name, i)))));
   }
 }
 
 function drawCaption(node) {
-  const { name } = node.dataset, model = Number(node.dataset.model), own = entry(model);
-  const detail = { weights: headName(state.head), lines: headName(state.head), mean: headName(MEAN), overlay: "weight", overlay_hops: "hops" }[name];
-  node.replaceChildren(swatch(model), report.models[model].label + (detail ? `, ${detail}` : ""));
-  if (!["weights", "lines"].includes(name) || !own?.near_uniform) return undefined;
-  return node.append(" ", element("span", { class: "warning" }, `≈ near uniform (entropy ${decimals(own.measures.entropy)}): a large gap here only means averaging`));
+  const { name } = node.dataset, model = Number(node.dataset.model), own = entry(model), head = headName(state.head);
+  const detail = { weights: head, lines: head, hops: head, points: head, mean: headName(MEAN), overlay: "weight", overlay_hops: "hops" }[name];
+  node.replaceChildren(swatch(model), report.models[model].label, detail ? `, ${detail}` : "");
+  if (name !== "weights" || !own?.near_uniform) return;
+  const warning = `≈ near uniform (entropy ${decimals(own.measures.entropy)}): a large gap here only means averaging`;
+  node.append(" ", element("span", { class: "warning" }, warning));
 }
 
 function drawPredictions() {
-  byId("predictions").replaceChildren(...report.models.map((model, i) => {
+  const nodes = report.models.map((model, i) => {
     const { prediction, probability, correct, probabilities } = example().models[i];
-    const mark = correct === null ? "" : element("b", { class: correct ? "right" : "wrong" }, correct ? " ✓ right" : " ✗ wrong");
-    const bars = Object.entries(probabilities).sort((a, b) => b[1] - a[1]).map(([name, value]) => element("div", { class: "bar" }, element("span", { title: name }, name),
-      element("i", { style: { width: `${100 * value}%`, background: model.color } }), element("span", {}, decimals(value))));
-    const output = prediction ? [prediction, mark, probability === null || bars.length ? "" : ` (probability ${decimals(probability)})`] : ["no prediction"];
-    return element("div", { class: "model" }, element("div", {}, swatch(i), model.label), element("div", { class: "output" }, ...output), ...bars);
-  }), example().label === null ? "" : element("p", { class: "hint" }, `${report.kind === "translation" ? "Reference" : "True class"}: ${example().label}`));
+    const mark = element("b", { class: correct ? "right" : "wrong" }, { true: " ✓ right", false: " ✗ wrong", null: "" }[correct]);
+    const bars = Object.entries(probabilities).sort((a, b) => b[1] - a[1]).map(([name, value]) => element("div", { class: "bar" },
+      element("span", { title: name }, name), element("i", { style: { width: `${100 * value}%`, background: model.color } }),
+      element("span", {}, decimals(value))));
+    const more = bars.length || probability === null ? "" : ` (probability ${decimals(probability)})`;
+    return element("div", { class: "model" }, swatch(i), model.label, element("div", { class: "output" }, prediction, mark, more), ...bars);
+  });
+  const truth = example().label === null ? "" : `${report.kind === "translation" ? "Reference" : "True class"}: ${example().label}`;
+  byId("predictions").replaceChildren(...nodes, element("p", { class: "hint output" }, truth));
 }
 
 function drawNumbers() {
-  const cross = report.models.some((_, i) => entry(i)?.neighbors !== undefined);
-  const names = cross ? ["effective_neighbors"] : Object.keys(report.measures);
-  const term = (name) => element("button", { class: "term", type: "button", title: report.measures[name].help, onclick: tip }, report.measures[name].label);
-  const row = (i, cells) => element("tr", {}, element("td", {}, swatch(i), report.models[i].label), ...cells);
-  const header = (title, labels) => element("tr", {}, element("th", {}, title), ...labels.map((label) => element("th", {}, label)));
-  const body = report.models.map((_, i) => row(i, names.map((name) => {
-    const own = entry(i);
-    return element("td", {}, own ? decimals(cross ? own.neighbors : own.measures[name], report.measures[name].digits) : "no such head");
-  })));
-  const parts = [header("this example", names.map(term)), ...body];
-  const summaries = (report.split?.models ?? []).map((heads) => heads.find((head) => head.layer === state.layer && head.head === state.head)?.measures);
-  const columns = summaries.some((measures) => measures && names.some((name) => name in measures)) ? names : Object.keys(summaries.find(Boolean) ?? {});
-  if (columns.length) {
-    parts.push(header(`mean ± std, ${report.split.count} ${report.unit}`, columns === names ? names.map(() => "") : columns));
-    parts.push(...summaries.map((measures, i) => row(i, columns.map((name) => {
-      const value = measures?.[name];
-      return value ? element("td", {}, decimals(value.mean), element("span", { class: "spread" }, ` ±${decimals(value.std, 2)}`)) : element("td", {}, "–");
-    }))));
+  const cross = report.models.some((_, i) => isCross(entry(i))), names = cross ? ["effective_neighbors"] : Object.keys(report.measures);
+  const term = (name) => element("button", { class: "term", type: "button", title: report.measures[name].help, onclick: openTip }, report.measures[name].label);
+  const header = (title, cells) => element("tr", {}, ...[title, ...cells].map((cell) => element("th", {}, cell)));
+  const row = (i, cells) => element("tr", {}, element("td", {}, swatch(i), report.models[i].label), ...cells.map((cell) => element("td", {}, ...cell)));
+  const value = (own, name) => decimals(isCross(own) ? own.neighbors : own.measures[name], report.measures[name].digits);
+  const rows = report.models.map((_, i) => row(i, names.map((name) => [entry(i) ? value(entry(i), name) : "no such head"])));
+  const split = report.split?.models.map((heads) => heads.find((own) => own.layer === state.layer && own.head === state.head)?.measures ?? {}) ?? [];
+  const means = names.some((name) => split.some((measures) => name in measures)) ? names : Object.keys(split[0] ?? {});
+  const spread = ({ mean, std } = {}) => [decimals(mean), element("span", { class: "spread" }, std === undefined ? "" : ` ±${decimals(std, 2)}`)];
+  if (means.length) {
+    const labels = means.map((name) => (name in report.measures ? "" : name));
+    rows.push(header(`mean ± std over ${report.split.count} ${report.unit} (${report.split.name})`, labels));
+    rows.push(...split.map((measures, i) => row(i, means.map((name) => spread(measures[name])))));
   }
-  byId("numbers").replaceChildren(element("table", {}, ...parts));
+  byId("numbers").replaceChildren(element("table", {}, header("this example", names.map(term)), ...rows));
 }
 
-function choose(token) {
-  const done = state.from === null || state.to !== null;
-  Object.assign(state, done ? { from: token, to: null } : { to: token });
-}
-
-function path(parents, from, to) {
-  const places = [to];
-  while (places[0] !== from) {
-    const before = parents[from][places[0]];
+// tokens of the cheapest path, or null
+function cheapestPath(parents, from, to) {
+  const path = [to];
+  while (path[0] !== from) {
+    const before = parents[from][path[0]];
     if (before === NO_PARENT) return null;
-    places.unshift(before);
+    path.unshift(before);
   }
-  return places;
+  return path;
 }
 
 async function drawPaths() {
   const { words } = example(), { from, to } = state, drawn = turn;
-  const routes = to === null ? [] : await Promise.all(report.models.map(async (_, i) => {
-    const own = entry(i), reason = why(own, "parents");
-    if (reason) return { text: reason, places: [] };
-    const places = path(await matrix(own.parents), from, to), weights = await matrix(own.weights);
-    return places ? { text: `${places.length - 1} ${places.length === 2 ? "hop" : "hops"}`, places, weights } : { text: "unreachable: no path of positive weights", places: [] };
+  const role = (place) => (place === from ? " from" : place === to ? " to" : "");
+  const token = (tag, place, more) => element(tag, { class: `token${role(place)}`, title: `token ${place + 1}`, ...more }, words[place]);
+  const routes = to === null ? [] : await Promise.all(report.models.map(async (model, i) => {
+    const own = entry(i), row = element("div", { class: "route" }, element("span", { class: "name" }, swatch(i), model.label));
+    const path = reason(own, "parents") ? null : cheapestPath(await matrix(own.parents), from, to);
+    const text = path ? `${path.length - 1} ${path.length === 2 ? "hop" : "hops"}` : reason(own, "parents") || "unreachable: no path of positive weights";
+    row.append(element("span", { class: "count" }, text));
+    const weights = path && (await matrix(own.weights));
+    path?.forEach((place, step) => {
+      if (step) row.append(element("span", { class: "hop" }, `—${weights[path[step - 1]][place].toPrecision(2)}→`));
+      row.append(token("span", place));
+    });
+    return { row, path };
   }));
   if (drawn !== turn) return;
-  const role = (place, on) => (place === from ? " from" : place === to ? " to" : on ? " on" : "");
-  const passed = new Set(routes.flatMap((route) => route.places));
-  const pick = (place) => () => { choose(place); render(); };
-  byId("tokens").replaceChildren(...words.map((word, place) => element("button", {
-    class: `token${role(place, passed.has(place))}`, type: "button", "data-token": place, title: `token ${place + 1}`, onclick: pick(place) }, word)));
-  byId("picked").textContent = from === null ? "No token selected." : to === null ? `From ${tokenText(from)} – now click the end token.` : `From ${tokenText(from)} to ${tokenText(to)}:`;
-  byId("routes").replaceChildren(...routes.map(({ text, places, weights }, i) => element("div", { class: "route" }, element("span", { class: "name" }, swatch(i), report.models[i].label), element("span", { class: "count" }, text),
-    ...places.flatMap((place, step) => [step ? element("span", { class: "hop" }, `—${weights[places[step - 1]][place].toPrecision(2)}→`) : "", element("span", { class: `token${role(place)}`, title: `token ${place + 1}` }, words[place])]))));
+  byId("tokens").replaceChildren(...words.map((_, place) => token("button", place, {
+    type: "button", "data-token": place, onclick: () => { chooseToken(place); render(); } })));
+  routes.forEach(({ path }) => path?.forEach((place) => byId("tokens").children[place].classList.add("on")));
+  const name = (place) => `${words[place]} (${place + 1})`;
+  byId("picked").textContent = from === null ? "No token selected." : `From ${name(from)} ${to === null ? "– now click the end token." : `to ${name(to)}:`}`;
+  byId("routes").replaceChildren(...routes.map(({ row }) => row));
 }
 
 // an explanation that opens on click, so that it works on a phone
-function tip(event) {
-  const node = byId("tip"), box = event.currentTarget.getBoundingClientRect();
-  node.textContent = event.currentTarget.title;
+function openTip({ currentTarget }) {
+  const node = byId("tip"), box = currentTarget.getBoundingClientRect();
+  node.textContent = currentTarget.title;
   node.showPopover();
-  node.style.left = `${Math.max(8, Math.min(box.left, innerWidth - node.offsetWidth - 8))}px`;
+  node.style.left = `${Math.max(8, Math.min(box.left, innerWidth - node.offsetWidth - 24))}px`;
   node.style.top = `${box.bottom + 6 + node.offsetHeight > innerHeight ? box.top - node.offsetHeight - 6 : box.bottom + 6}px`;
 }
 
 function fillSelect(id, options, selected) {
-  byId(id).replaceChildren(...options.map(([value, label]) => element("option", { value }, label)));
+  byId(id).replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
   byId(id).value = String(selected);
 }
 
 // the layers and heads of the example; a source and its translation have different layers
 function drawControls() {
-  const all = report.models.flatMap((_, i) => entries(i)), layers = [...new Set(all.map((own) => own.layer))];
-  if (!layers.includes(state.layer)) state.layer = (all.find((own) => !own.measures) ?? all[0])?.layer ?? null;
-  const heads = [...new Set(all.filter((own) => own.layer === state.layer).map((own) => own.head))].sort((a, b) => (a === MEAN) - (b === MEAN) || a - b);
+  const all = report.models.flatMap((_, i) => entries(i)), layers = unique(all.map((own) => own.layer));
+  if (!layers.includes(state.layer)) state.layer = (all.find(isCross) ?? all[0])?.layer ?? null;
+  const heads = sortedHeads(all.filter((own) => own.layer === state.layer));
   if (!heads.includes(state.head)) state.head = heads[0] ?? 0;
   fillSelect("layer", layers.map((layer) => [layer, layerName(layer)]), state.layer);
   fillSelect("head", heads.map((head) => [head, headName(head)]), state.head);
@@ -361,40 +357,38 @@ function drawControls() {
 function render() {
   turn += 1;
   drawControls();
-  const { pixels, coordinates, models, stored } = example(), has = { image: Boolean(pixels), field: Boolean(coordinates), tokens: !pixels && !coordinates, self: models.some((model) => model.heads.length) };
-  const several = report.models.some((_, i) => entry(i, MEAN)) && state.head !== MEAN;
-  document.querySelectorAll("[data-kind]").forEach((node) => { node.hidden = !has[node.dataset.kind]; });
-  document.querySelectorAll("[data-figure='mean']").forEach((node) => { node.hidden = !several; });
-  byId("notice").hidden = stored;
-  byId("notice").textContent = `${NOT_STORED} Its numbers are below.`;
-  byId("patch").textContent = `From: ${state.from === null ? (patches().first ? "class token" : "mean of all patches") : example().words[state.from]}.`;
-  byId("query").textContent = `Query ${state.query + 1}.`;
-  document.querySelectorAll(".bare").forEach((node) => { node.src = pixels ?? ""; });
-  document.querySelectorAll("figcaption[data-model]").forEach(drawCaption);
+  const { pixels, coordinates: field, models, stored, words } = example(), cross = report.models.some((_, i) => isCross(entry(i)));
+  const shown = {
+    image: pixels && !cross, field, tokens: !pixels && !field, self: !cross, cross, missing: !stored,
+    output: models.some((model) => model.prediction), rollout: models.some((model) => model.heads.length),
+  };
+  every("[data-kind]", (node) => { node.hidden = !shown[node.dataset.kind]; });
+  every("[data-figure='mean']", (node) => { node.hidden = state.head === MEAN || !entry(0, MEAN); });
+  byId("notice").textContent = NOT_STORED;
+  byId("patch").textContent = patches().from === null ? "mean over all patches" : words[patches().from];
+  byId("query").textContent = state.query + 1;
+  byId("bare").src = pixels ?? "";
+  every("figcaption[data-name]", drawCaption);
   drawPredictions();
   drawNumbers();
   drawPaths();
-  for (const node of document.querySelectorAll(".plot")) if (node.near) { node.drawn = turn; drawFigure(node); }
-}
-
-function optionText({ title, words, pixels, stored, models: [{ correct }], label }, i) {
-  const start = pixels ? label ?? "" : words.slice(0, 8).join(" ") + (words.length > 8 ? " …" : "");
-  return [i, `${correct === null ? "" : correct ? "✓ " : "✗ "}${title}: ${start}${stored ? "" : " (numbers only)"}`];
+  every(".plot", (node) => { if (node.near) drawFigure(node); });
 }
 
 function setUp() {
-  byId("models").replaceChildren(...report.models.map((model, i) => element("span", { title: model.checkpoint }, swatch(i), `${model.label}: ${model.attention}`)));
-  byId("footer").textContent = `fna-lightning ${report.version}, figures by Plotly ${Plotly.version}. ${report.dropped ? `${report.dropped} matrices left out to stay below 5 MB.` : ""}`;
-  document.querySelectorAll("h2[data-help]").forEach((node) => node.append(element("button", { class: "help", type: "button", title: node.dataset.help, "aria-label": "explanation", onclick: tip }, "?")));
-  document.querySelectorAll("[data-figures]").forEach((place) => { if (!place.closest("[data-fixed]") || report.fixed[place.dataset.figures]) addFigures(place); else place.remove(); });
   document.body.style.setProperty("--across", Math.min(4, Math.max(2, report.models.length)));
-  document.querySelectorAll("[data-fixed]").forEach((node) => { if (!node.querySelector(".plot")) node.remove(); });
+  byId("models").replaceChildren(...report.models.map((model, i) => element("span", { title: model.checkpoint }, swatch(i), `${model.label}: ${model.attention}`)));
+  const dropped = report.dropped ? ` The matrices of ${report.dropped} heads are left out to stay below 5 MB.` : "";
+  byId("footer").textContent = `fna-lightning ${report.version}, figures by Plotly ${Plotly.version}. Weights are rounded to ${report.rounding}.${dropped}`;
+  every("[data-help]", (node) => node.append(element("button", { class: "help", type: "button", title: node.dataset.help, onclick: openTip }, "?")));
+  every("[data-figures]", addFigures);
+  every("main > section", (node) => { if (node.querySelector("[data-figures]") && !node.querySelector(".plot")) node.remove(); });
   state.example = Math.max(0, report.examples.findIndex(({ models }) => models.some((model) => model.cross.length)));
-  fillSelect("example", report.examples.map(optionText), state.example);
-  fillSelect("measure", Object.entries(report.measures).map(([name, { label }]) => [name, label]), state.measure);
-  const numeric = ["example", "head"];
+  state.measure = report.models.some((_, i) => entries(i).some(isCross)) ? "effective_neighbors" : Object.keys(report.measures)[0];
+  fillSelect("example", report.examples.map(({ option }, i) => [i, option]), state.example);
+  fillSelect("measure", Object.entries(report.measures).map(([name, { label: text }]) => [name, text]), state.measure);
   for (const name of ["example", "layer", "head", "measure"]) byId(name).addEventListener("change", ({ target: { value } }) => {
-    state[name] = numeric.includes(name) ? Number(value) : value;
+    state[name] = name === "example" || name === "head" ? Number(value) : value;
     if (name === "example") Object.assign(state, { from: null, to: null, pinned: null, query: 0 });
     render();
   });
@@ -403,13 +397,13 @@ function setUp() {
 }
 
 async function start() {
-  const text = async (id) => new TextDecoder().decode(await gunzip(byId(id).textContent));
-  report = JSON.parse(await text("data"));
+  const read = async (id) => new TextDecoder().decode(await gunzip(byId(id).textContent));
+  report = JSON.parse(await read("data"));
   blobs = JSON.parse(byId("matrices").textContent);
-  document.head.append(element("script", {}, await text("plotly")));
+  document.head.append(element("script", {}, await read("plotly")));
   setUp();
   render();
-  document.querySelectorAll(".plot").forEach((node) => observer.observe(node));
+  every(".plot", (node) => observer.observe(node));
 }
 
 start();
