@@ -2,18 +2,28 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from fna_lightning.callbacks.head_means import HEADLINE, HeadValues
 from fna_lightning.errors import one_line
 from fna_lightning.graph import align, diffusion_map, path_lengths, spectrum
 from fna_lightning.introspection.maps import AttentionMap
-from fna_lightning.plotting.graphs import draw_heads, draw_hops, draw_points, draw_spectrum, draw_two_curves, new_figure
+from fna_lightning.plotting.graphs import (
+    draw_heads,
+    draw_hops,
+    draw_points,
+    draw_spectrum,
+    draw_two_curves,
+    draw_weights,
+    matrix_figure,
+)
 from fna_lightning.plotting.images import picture_figure
+from fna_lightning.plotting.style import new_figure, set_titles, styled
 from fna_lightning.training.figure_writers import FigureWriter, figure_writers
 
 log = logging.getLogger(__name__)
@@ -41,8 +51,10 @@ class AttentionFigures:
         self.metric = ""
         self.seconds = 0.0
         self.broken = False
-        # title and (n, n) weights of the head that is drawn
-        self._example: tuple[str, Tensor] | None = None
+        # layer, head and (n, n) weights of the head that is drawn
+        self._example: tuple[str, int, Tensor] | None = None
+        # returns the tokens of the example by layer name
+        self._words: Callable[[str], Sequence[str] | None] = lambda layer: None
         # an image of the probe, and its attention weights by layer
         self._image: tuple[Tensor, dict[str, Tensor]] | None = None
         self._points: Tensor | None = None
@@ -56,7 +68,11 @@ class AttentionFigures:
         self._started, self.seconds = time.perf_counter(), 0.0
 
     def set_example(
-        self, maps: Mapping[str, AttentionMap], heads: Mapping[str, list[int]], images: Tensor | None = None
+        self,
+        maps: Mapping[str, AttentionMap],
+        heads: Mapping[str, list[int]],
+        images: Tensor | None = None,
+        words: Callable[[str], Sequence[str] | None] | None = None,
     ) -> None:
         """Set what is drawn next: the first selected head of the first layer on the first sequence.
 
@@ -64,13 +80,17 @@ class AttentionFigures:
             maps: attention maps by layer name.
             heads: selected heads by layer name.
             images: (B, C, S, S) images of the probe; the first is drawn with the mean over heads of each layer.
+            words: returns the tokens of the first sequence by layer name, or None if they have no text; called when a
+                figure is drawn.
         """
         if not maps:
             return
         name, layer_map = next(iter(maps.items()))
         length = layer_map.weights.size(-1) if layer_map.lengths is None else int(layer_map.lengths[0])
         head = heads[name][0]
-        self._example = f"{name} head {head}", layer_map.weights[0, head, :length, :length].detach().cpu()
+        self._example = name, head, layer_map.weights[0, head, :length, :length].detach().cpu()
+        if words is not None:
+            self._words = words
         if images is not None:
             layers = {name: layer_map.weights[0].mean(dim=0).detach().cpu() for name, layer_map in maps.items()}
             self._image = images[0].detach().cpu(), layers
@@ -102,8 +122,9 @@ class AttentionFigures:
         self._cost = time.perf_counter() - started
         self.seconds += self._cost
 
-    def _draw(self, boards: Iterable[FigureWriter], step: int, title: str, weights: Tensor) -> None:
-        figures = dict(self._figures(title, weights))
+    @styled()
+    def _draw(self, boards: Iterable[FigureWriter], step: int, layer: str, head: int, weights: Tensor) -> None:
+        figures = {**dict(self._training_figures()), **dict(self._head_figures(layer, head, weights))}
         for board in boards:
             for name, figure in figures.items():
                 board.add_figure(f"attention_figures/{name}", figure, step)
@@ -112,37 +133,47 @@ class AttentionFigures:
                 if (hops > 0).any():
                     board.add_histogram("attention_figures/hops", hops[hops > 0], step)
 
-    def _figures(self, title: str, weights: Tensor) -> Iterable[tuple[str, Any]]:
-        """Yield the name and the figure of everything there is to draw."""
+    def _training_figures(self) -> Iterator[tuple[str, Figure]]:
+        """Yield the name and the figure of what concerns all heads, and of the image."""
         if len(self.history) > 1:
             figure, axes = new_figure()
             steps, gaps, values = zip(*self.history, strict=True)
             draw_two_curves(axes, steps, gaps, values, ["step", "spectral gap", self.metric])
+            set_titles(axes, f"Spectral gap and {self.metric}", "mean over heads and probe sequences")
             yield "gap_during_training", figure
         for name in HEAT_MAPS:
             if len(self.per_head.get(name, {})) > 1:
                 figure, axes = new_figure()
-                draw_heads(axes, self.per_head[name], name.replace("_", " "))
+                draw_heads(axes, self.per_head[name])
+                set_titles(axes, name.replace("_", " ").capitalize(), "each head, mean over probe sequences")
                 yield f"heads_{name}", figure
         if self._image is not None:
             image, layers = self._image
             yield "over_the_image", picture_figure(image, {"image": layers})
+
+    def _head_figures(self, layer: str, head: int, weights: Tensor) -> Iterator[tuple[str, Figure]]:
+        """Yield the name and the figure of what concerns one head on one sequence."""
+        words, detail = self._words(layer), f"{layer}, head {head}"
+        figure, axes = matrix_figure(words, len(weights))
+        draw_weights(axes, weights, words)
+        set_titles(axes, "Attention weights", detail)
+        yield "attention_matrix", figure
         if "mean_hops" in self.measures:
-            figure, axes = new_figure()
-            draw_hops(axes, path_lengths(weights).hops)
-            axes.set_title(title, fontsize="medium")
+            figure, axes = matrix_figure(words, len(weights))
+            draw_hops(axes, path_lengths(weights).hops, words)
+            set_titles(axes, "Hops on the cheapest path", detail)
             yield "hop_matrix", figure
         if "spectral_gap" not in self.measures:
             return
         figure, axes = new_figure()
         draw_spectrum(axes, spectrum(weights))
-        axes.set_title(title, fontsize="medium")
+        set_titles(axes, "Eigenvalues of the attention matrix", detail)
         yield "spectrum", figure
         points = self._diffusion_points(weights)
         if points is not None:
             figure, axes = new_figure()
-            draw_points(axes, points)
-            axes.set_title(title, fontsize="medium")
+            draw_points(axes, points, words)
+            set_titles(axes, "Diffusion map of the tokens", detail)
             yield "diffusion_map", figure
 
     def _diffusion_points(self, weights: Tensor) -> Tensor | None:

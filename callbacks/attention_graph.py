@@ -21,6 +21,7 @@ from fna_lightning.callbacks.head_means import (
 )
 from fna_lightning.callbacks.head_selection import check_indices, select_heads
 from fna_lightning.callbacks.probe_maps import ProbeMaps
+from fna_lightning.callbacks.probe_words import probe_words
 from fna_lightning.errors import one_line
 from fna_lightning.graph import MEASURES
 from fna_lightning.introspection.maps import attention_layers
@@ -36,10 +37,12 @@ FIRST_STEPS = (1, 10, 100, 1000)
 
 
 class AttentionGraph(L.Callback):
-    """Logs spectral gap, entropy, distance to uniform, effective rank and path lengths of every layer and head.
+    """Logs the measures of ``graph.MEASURES`` of every layer and head.
 
-    Every value is a mean over the probe sequences. Cross-attention is left out, because its matrix is not a graph on
-    one set of tokens. If alpha or kappa is learned, it is logged in the same way as the measures:
+    They are spectral gap, entropy, distance to uniform, effective rank, effective number of neighbors, direction,
+    algebraic connectivity and path lengths. Every value is a mean over the probe sequences. Cross-attention is left
+    out, because its matrix is not a graph on one set of tokens. If alpha or kappa is learned, it is logged in the same
+    way as the measures:
 
     - means over heads, ``attention/spectral_gap`` and ``attention/mean_hops``, and ``attention_detail/<measure>`` for
       the others. At a validation they go through ``LightningModule.log_dict`` like
@@ -212,7 +215,10 @@ class AttentionGraph(L.Callback):
             maps = self.probe.compute(trainer, pl_module, list(self._selected))
             sums = head_sums(maps, self._selected, self.measures)
             if self.figures and trainer.is_global_zero:
-                self.figures.set_example(maps, self._selected, getattr(self.probe.batch, "images", None))
+                batch, codec = self.probe.batch, getattr(pl_module.datamodule, "codec", None)
+                self.figures.set_example(
+                    maps, self._selected, getattr(batch, "images", None), lambda layer: probe_words(batch, codec, layer)
+                )
         except Exception as error:
             log.debug("measuring attention failed", exc_info=True)
             return empty_sums(self._selected, self.measures), one_line(error)

@@ -8,13 +8,14 @@ from matplotlib.figure import Figure
 from fna_lightning import attention_weights
 from fna_lightning.attention import Fractional
 from fna_lightning.graph import row_entropy, weyl_spectrum
-from fna_lightning.plotting.graphs import BLUE, GREEN, ORANGE
+from fna_lightning.plotting.style import BLUE, GREEN, ORANGE, styled
 
 IMAGES = Path(__file__).parent / "images"
 ALPHAS = (1.2, 1.6, 2.0)
 COLORS = (BLUE, ORANGE, GREEN)
 
 
+@styled()
 def kernels() -> Figure:
     """Kernel against distance; on logarithmic axes a power law is a straight line."""
     figure = Figure(figsize=(8, 3.2), dpi=110, layout="constrained")
@@ -33,6 +34,7 @@ def kernels() -> Figure:
     return figure
 
 
+@styled()
 def clusters() -> Figure:
     """Attention between three clusters of tokens; only the power law connects the clusters."""
     generator = torch.Generator().manual_seed(0)
@@ -51,6 +53,7 @@ def clusters() -> Figure:
     return figure
 
 
+@styled()
 def weyl() -> Figure:
     """Spectrum of attention on a circle, which grows as j to the power alpha."""
     figure = Figure(figsize=(4.6, 3.4), dpi=110, layout="constrained")
@@ -66,6 +69,7 @@ def weyl() -> Figure:
     return figure
 
 
+@styled()
 def scale() -> Figure:
     """Row entropy against kappa, from the sharpest power law to uniform attention."""
     generator = torch.Generator().manual_seed(0)

@@ -12,7 +12,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import Metric, MetricCollection
 
-from fna_lightning.errors import UsageError
+from fna_lightning.errors import UsageError, first_line
 from fna_lightning.nn.fsdp import shard
 from fna_lightning.utils.ranks import mean_over_ranks
 
@@ -141,6 +141,17 @@ class Task(L.LightningModule, ABC):
         """
         for network in self.networks():
             network.compile(**options)
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load a checkpoint by Lightning's rules, which need all arguments of the class; ``analysis.load`` does not."""
+        try:
+            return super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
+        except Exception as error:
+            raise UsageError(
+                f"Lightning cannot build a {cls.__name__} from {checkpoint_path} ({first_line(error)}); use "
+                "fna_lightning.analysis.load(path).task, which needs no arguments"
+            ) from error
 
     def configure_model(self) -> None:
         mesh = self.device_mesh

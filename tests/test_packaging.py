@@ -87,6 +87,6 @@ def test_the_wheel_holds_configs_and_types(wheel_python: Path) -> None:
     assert {path.name for path in (package / "configs").glob("*.yaml")} == {
         path.name for path in (ROOT / "configs").glob("*.yaml")
     }
-    assert {"page.html", "page.css", "page.js"} <= {path.name for path in (package / "analysis").iterdir()}
+    assert {"page.html", "page.css", "page.js"} <= {path.name for path in (package / "analysis" / "page").iterdir()}
     assert {"paper.yaml", "deviations.yaml", "page.css"} <= {path.name for path in (package / "reproduction").iterdir()}
     assert (package / "py.typed").is_file()

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from fna_lightning.analysis.measurements import head_reports
-from fna_lightning.analysis.models import Example, ModelInput, Scorer, StudiedModel, View, encoded
+from fna_lightning.analysis.heads import head_reports, rolled_out
+from fna_lightning.analysis.models import Example, ModelInput, Scorer, Scores, StudiedModel, UserInputs, View, encoded
 from fna_lightning.analysis.report import ModelReport
 from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import AttentionMap, attention_maps
@@ -21,6 +21,8 @@ from fna_lightning.tasks.text.codec import TextCodec
 BATCH = 16
 # fewest ablated forward passes behind a point of the ablation curve
 DRAWS = 32
+# most classes whose probabilities are reported
+CLASSES = 10
 
 
 class TextModelCodec(Protocol):
@@ -38,7 +40,11 @@ class TextModelCodec(Protocol):
 
 
 class Classifier(StudiedModel):
-    """A trained classifier: its prediction is a class."""
+    """A trained classifier: its prediction is a class. A model without classes has an empty list of class names."""
+
+    def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
+        """Return the arguments of the model's forward pass."""
+        raise NotImplementedError
 
     def probabilities(self, inputs: list[ModelInput]) -> Tensor:
         """Return the (B, C) probabilities of the classes."""
@@ -55,30 +61,40 @@ class Classifier(StudiedModel):
         return self.self_attention(attention_maps(self.task, run))
 
     def views(self, example: Example) -> list[View]:
-        def measure(model: Classifier) -> ModelReport:
-            probability, number = model.probabilities([example.input])[0].max(dim=-1)
-            prediction = model.codec.class_names[int(number)]
-            return ModelReport(prediction, probability.item(), head_reports(model.maps(example.input)))
-
         label = None if example.label is None else self.codec.class_names[example.label]
-        return [View(example.title, example.words, measure, label)]
+        return [View(example.title, example.words, lambda model, stored: model.report(example, stored), label)]
 
-    def scorer(self, examples: list[Example]) -> Scorer:
+    def report(self, example: Example, stored: bool) -> ModelReport:
+        """Return the prediction and the heads of this model on one example."""
+        maps = self.maps(example.input)
+        heads, flow = head_reports(maps, stored), rolled_out(maps, stored)
+        names = self.codec.class_names
+        if not names:
+            return ModelReport("", float("nan"), None, {}, heads, rollout=flow)
+        probabilities = self.probabilities([example.input])[0]
+        values, numbers = probabilities.topk(min(CLASSES, len(names)))
+        best = {names[number]: value for number, value in zip(numbers.tolist(), values.tolist(), strict=True)}
+        correct = None if example.label is None else numbers[0].item() == example.label
+        return ModelReport(names[int(numbers[0])], values[0].item(), correct, best, heads, rollout=flow)
+
+    def scorer(self, examples: list[Example]) -> Scorer | None:
         """Score the probability of the class predicted without ablation, and the accuracy if all have labels."""
+        if not self.codec.class_names:
+            return None
         # ablation is random, so a small number of examples is ablated several times
-        examples = examples * max(1, DRAWS // len(examples))
-        inputs = [example.input for example in examples]
+        draws = max(1, DRAWS // len(examples))
+        inputs = [example.input for example in examples] * draws
         intact = self._batched_probabilities(inputs).argmax(dim=-1)
-        labels = None
-        if all(example.label is not None for example in examples):
-            labels = torch.tensor([example.label for example in examples])
+        labels = [example.label for example in examples] * draws
+        known = [label for label in labels if label is not None]
 
-        def score() -> tuple[float, float | None]:
+        def score() -> Scores:
             probabilities = self._batched_probabilities(inputs)
-            kept = probabilities.gather(1, intact[:, None]).mean().item()
-            if labels is None:
-                return kept, None
-            return kept, (probabilities.argmax(dim=-1) == labels).double().mean().item()
+            kept = probabilities.gather(1, intact[:, None]).reshape(draws, len(examples))
+            if len(known) < len(labels):
+                return Scores(kept, None)
+            correct = probabilities.argmax(dim=-1) == torch.tensor(known)
+            return Scores(kept, correct.reshape(draws, len(examples)))
 
         return score
 
@@ -111,30 +127,29 @@ class TextModel(Classifier):
     def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
         return pad_tokens(inputs)
 
-    def examples(self, texts: Sequence[str], images: Sequence[str], max_length: int) -> list[Example]:
-        if images:
-            raise UsageError(f"--image {images[0]!r}: {self.path} is a text model; pass texts by --text")
+    def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
         limit = min(max_length, self.codec.max_length)
-        return [
-            Example(
-                f"text {number}",
-                encoded(text, number, self.codec.encode(text)[:limit]),
-                self.codec.spans(text)[:limit],
-            )
-            for number, text in enumerate(texts, start=1)
-        ]
+        examples = []
+        for number, text in enumerate(inputs.texts, start=1):
+            ids = encoded(text, number, self.codec.encode(text))
+            words = self.codec.spans(text)[:limit]
+            examples.append(Example(f"text {number}", ids[:limit], words, truncated=len(ids) > limit))
+        return examples
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
         tokens, label = item
         ids = [int(token) for token in tokens[:max_length]]
-        return Example(title, ids, self.codec.words(ids), label) if ids else None
+        cut = len(tokens) > max_length
+        return Example(title, ids, self.codec.words(ids), label, truncated=cut) if ids else None
 
 
 class ImageModel(Classifier):
     """A trained image classifier; its tokens are the patches of a grid, named by row and column."""
 
     codec: ImageCodec
+    kind: ClassVar[str] = "image"
     unit: ClassVar[str] = "images"
+    argument: ClassVar[str] = "images"
     option: ClassVar[str] = "--image"
     truncatable: ClassVar[bool] = False
 
@@ -145,11 +160,24 @@ class ImageModel(Classifier):
     def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
         return (torch.stack(inputs),)
 
-    def examples(self, texts: Sequence[str], images: Sequence[str], max_length: int) -> list[Example]:
-        if texts:
-            raise UsageError(f"--text {texts[0]!r}: {self.path} is an image model; pass images by --image")
-        pixels = [torch.from_numpy(self.codec.read(file).copy()) for file in images]
-        return [Example(Path(file).name, image, self.token_names) for file, image in zip(images, pixels, strict=True)]
+    def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
+        examples = []
+        for number, image in enumerate(inputs.images, start=1):
+            title = f"image {number}" if isinstance(image, Tensor) else Path(image).name
+            examples.append(Example(title, self.pixels(image), self.token_names))
+        return examples
+
+    def pixels(self, image: str | Path | Tensor) -> Tensor:
+        """Return the (C, S, S) uint8 pixels of an image file, or of a tensor of that shape."""
+        if not isinstance(image, Tensor):
+            return torch.from_numpy(self.codec.read(image).copy())
+        shape = (self.codec.channels, self.codec.image_size, self.codec.image_size)
+        if tuple(image.shape) != shape or image.dtype != torch.uint8:
+            raise UsageError(
+                f"an image tensor must have the shape {shape} and the type torch.uint8, got {tuple(image.shape)} and "
+                f"{image.dtype}; resize it, or pass the path of a file"
+            )
+        return image
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
         pixels, labels = item
@@ -157,7 +185,7 @@ class ImageModel(Classifier):
 
     def views(self, example: Example) -> list[View]:
         (view,) = super().views(example)
-        return [View(view.title, view.words, view.measure, view.label, example.input)]
+        return [View(view.title, view.words, view.measure, view.label, {"pixels": example.input})]
 
     @cached_property
     def token_names(self) -> list[str]:

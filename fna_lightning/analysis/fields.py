@@ -1,225 +1,180 @@
-"""The study of field models: effective number of neighbors against the number of points, and weights over the map."""
+"""Studied field models: weights of queries on points, and the effective number of neighbors by number of points."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from torch import Tensor
 
-from fna_lightning.analysis.models import run_data
-from fna_lightning.analysis.report import ModelInfo, Summary, page_only
-from fna_lightning.attention import Attention
-from fna_lightning.checkpoints.load import read_checkpoint, task_of
-from fna_lightning.checkpoints.locate import checkpoint_file
+from fna_lightning.analysis.heads import cross_heads
+from fna_lightning.analysis.measurements import Tick, summary
+from fna_lightning.analysis.models import Example, ModelInput, Scorer, StudiedModel, UserInputs, View
+from fna_lightning.analysis.report import ExampleReport, HeadSummary, LengthReport, ModelReport, SplitReport, Summary
 from fna_lightning.errors import UsageError
 from fna_lightning.graph import effective_neighbors
-from fna_lightning.plotting.fields import WeightPanel, curve_figure, weights_figure
+from fna_lightning.introspection.maps import AttentionMap
 from fna_lightning.tasks.fields.codec import FieldCodec
 from fna_lightning.tasks.fields.data import FieldData
-from fna_lightning.tasks.fields.episodes import FieldBatch
+from fna_lightning.tasks.fields.episodes import EpisodeStream, FieldBatch
+from fna_lightning.tasks.fields.table import PointTable, read_points
 from fna_lightning.tasks.fields.task import FieldRegression
 from fna_lightning.tasks.fields.weights import query_weights
-from fna_lightning.training.run_folder import run_folder_of
-from fna_lightning.utils.files import atomic_write
-from fna_lightning.version import VERSION
 
-NEIGHBORS, WEIGHTS = "neighbors.png", "weights.png"
-# queries of an episode whose weights are drawn, and most heads of a single model
-DRAWN_QUERIES, DRAWN_HEADS = 3, 4
+# name of a measure of a field model in an evaluation set, such as "neighbors_n64"
+PREFIX = "neighbors_"
+# number of queries for the user's own points
+QUERIES = 64
 
 
-@dataclass(frozen=True)
-class FieldModel:
-    """A trained field model: its label, its checkpoint, and the task in evaluation mode."""
+class FieldModel(StudiedModel):
+    """A trained field model; the input of an example is a ``FieldBatch`` of one episode."""
 
-    label: str
-    path: Path
     task: FieldRegression
     codec: FieldCodec
+    kind: ClassVar[str] = "field"
+    unit: ClassVar[str] = "fields"
+    argument: ClassVar[str] = "points"
+    option: ClassVar[str] = ""
+    truncatable: ClassVar[bool] = False
 
     @property
-    def info(self) -> ModelInfo:
-        """The model in reports."""
-        attentions = {repr(module) for module in self.task.modules() if isinstance(module, Attention)}
-        return ModelInfo(self.label, ", ".join(sorted(attentions)), self.path.name)
+    def comparable_key(self) -> object:
+        return self.codec
 
+    @property
+    def way_out(self) -> str:
+        return "pass points=... in Python, or use --split"
 
-@dataclass(frozen=True)
-class HeadNeighbors:
-    """Effective number of neighbors of one head, by evaluation set; the standard deviation is over queries."""
+    def maps(self, model_input: ModelInput) -> dict[str, AttentionMap]:
+        """Return the weights of the queries on the context points in every layer."""
+        layers: dict[str, list[Tensor]] = {}
+        for (layer, _), weights in query_weights(self.task, model_input).items():
+            layers.setdefault(layer, []).append(weights)
+        maps = {name: AttentionMap(torch.stack(heads, dim=1), None, False) for name, heads in layers.items()}
+        self.check_finite(maps)
+        return maps
 
-    layer: str
-    head: int
-    neighbors: dict[str, Summary]
+    def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
+        if inputs.points is None:
+            return []
+        table = self._table(inputs.points)
+        box = np.random.default_rng(0).uniform(-1.0, 1.0, (QUERIES, table.coordinates.shape[1]))
+        context = torch.from_numpy(table.scaled_coordinates())[None]
+        batch = FieldBatch(
+            context,
+            torch.from_numpy(table.scaled_values())[None, :, None],
+            torch.from_numpy(box.astype(np.float32))[None],
+            torch.zeros(1, QUERIES, 1),
+            torch.tensor([len(table)]),
+            torch.tensor([-1]),
+            False,
+        )
+        return [self.episode(f"{len(table)} points", batch)]
 
-
-@dataclass(frozen=True)
-class Episode:
-    """Weights of a few queries of one episode with two coordinates.
-
-    Attributes:
-        context: (M, 2) context points.
-        queries: (Q, 2) queries, from the densest to the sparsest surroundings.
-        weights: for each model, layer and head, the (Q, M) weights.
-    """
-
-    context: NDArray[np.floating]
-    queries: NDArray[np.floating]
-    weights: list[dict[tuple[str, int], NDArray[np.floating]]]
-
-
-@dataclass(frozen=True)
-class FieldReport:
-    """Results of the study of field models.
-
-    Attributes:
-        version: version of fna-lightning.
-        split: split of the data.
-        episodes: number of episodes of each evaluation set.
-        models: the studied models.
-        heads: all heads of each model.
-        episode: weights of one episode; None unless points have two coordinates.
-    """
-
-    version: str
-    split: str
-    episodes: int
-    models: list[ModelInfo]
-    heads: list[list[HeadNeighbors]]
-    episode: Episode | None = field(metadata=page_only())
-
-
-def open_field_model(path: str | Path, *, trust: bool = False) -> FieldModel | None:
-    """Return the field model of a checkpoint; None if the checkpoint has a model of another kind."""
-    path = checkpoint_file(path)
-    checkpoint = read_checkpoint(path)
-    codec = checkpoint.get("codec")
-    if not isinstance(codec, dict) or codec.get("kind") != FieldCodec.kind:
-        return None
-    task = task_of(checkpoint, path, trust=trust)
-    if not isinstance(task, FieldRegression):
-        raise UsageError(f"{path} has the codec of a field model, but it is a {type(task).__name__}; train it again")
-    run_folder = run_folder_of(path)
-    label = run_folder.parent.name if run_folder else path.stem
-    return FieldModel(label, path, task, FieldCodec.from_checkpoint(checkpoint, path))
-
-
-def study_fields(models: Sequence[FieldModel], *, split: str, count: int, trust: bool = False) -> FieldReport:
-    """Return the study of field models on episodes of the data that the first one was trained on.
-
-    Args:
-        models: models with the same coordinates and values.
-        split: "val" or "test".
-        count: number of episodes of each evaluation set.
-        trust: whether the run folder may name any function or class.
-    """
-    first = models[0]
-    for model in models[1:]:
-        if model.codec != first.codec:
+    def _table(self, points: Any) -> PointTable:
+        """Return the user's points: a CSV file, or rows of coordinates and a value."""
+        if isinstance(points, str | Path):
+            return read_points(points, self.codec.coordinates, self.codec.values[0])
+        rows = np.asarray(points, dtype=np.float64)
+        names = [*self.codec.coordinates, *self.codec.values]
+        if rows.ndim != 2 or rows.shape[1] != len(names) or len(rows) < 2 or len(self.codec.values) != 1:
             raise UsageError(
-                f"{model.path} has other coordinates or values than {first.path}, so they cannot be compared; analyze "
-                "them one by one"
+                f"points must be at least two rows of {', '.join(names)}, got the shape {rows.shape}; pass a "
+                f"(n, {len(names)}) tensor or a CSV file"
             )
-    if split == "train":
-        raise UsageError("training episodes have no fixed number of points; use --split val or --split test")
-    data = _data(first, trust=trust)
-    stream = data.split(split)
+        flat = [name for name, column in zip(names, rows.T, strict=True) if np.ptp(column) == 0.0]
+        if flat or not np.isfinite(rows).all():
+            reason = f"{flat[0]} is the same for all of them" if flat else "some are not finite"
+            raise UsageError(f"the field cannot be predicted from these points: {reason}; pass other points")
+        return PointTable(rows[:, :-1], rows[:, -1], names)
+
+    def episode(self, title: str, batch: FieldBatch) -> Example:
+        """Return an episode as an example, with its queries ordered from dense to sparse surroundings."""
+        context, queries = batch.context_x[0], batch.query_x[0]
+        nearest = torch.cdist(queries, context).sort(dim=1).values[:, : min(4, len(context))].mean(dim=1)
+        order = nearest.argsort()
+        batch = batch._replace(query_x=batch.query_x[:, order], query_y=batch.query_y[:, order])
+        words = [", ".join(f"{value:.2f}" for value in point) for point in context.tolist()]
+        return Example(title, batch, words)
+
+    def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
+        return self.episode(title, item)
+
+    def split_examples(self, split: str, count: int, max_length: int) -> list[Example]:
+        """Return the first episode of each evaluation set."""
+        data, stream = self.episodes(split)
+        return [
+            self.episode(f"{split} {name}", stream.__getitems__([number * stream.size]))
+            for number, name in enumerate(data.eval_sets)
+        ]
+
+    def episodes(self, split: str) -> tuple[FieldData, EpisodeStream]:
+        """Return the data module of the run, and the episodes of one of its splits."""
+        if split == "train":
+            raise UsageError("training episodes have no fixed number of points; use --split val or --split test")
+        data = self.data()
+        if not isinstance(data, FieldData):
+            raise UsageError(f"{self.path} was trained with {type(data).__name__}, which has no episodes of fields")
+        return data, data.split(split)
+
+    def views(self, example: Example) -> list[View]:
+        places = {}
+        if example.input.context_x.size(-1) == 2:
+            places = {"coordinates": example.input.context_x[0], "query_coordinates": example.input.query_x[0]}
+        return [View(example.title, example.words, lambda model, stored: model.report(example, stored), None, places)]
+
+    def report(self, example: Example, stored: bool) -> ModelReport:
+        """Return the heads of this model on one episode."""
+        return ModelReport("", float("nan"), None, {}, [], cross_heads(self.maps(example.input), stored))
+
+    def scorer(self, examples: list[Example]) -> Scorer | None:
+        return None
+
+
+def neighbor_summary(models: Sequence[FieldModel], split: str, count: int, tick: Tick) -> SplitReport:
+    """Return the effective number of neighbors of every head, by evaluation set, over its first ``count`` episodes."""
+    data, stream = models[0].episodes(split)
     count = min(count, stream.size)
-    heads: list[list[HeadNeighbors]] = []
+    reports: list[list[HeadSummary]] = []
     for model in models:
         sets: dict[tuple[str, int], dict[str, Summary]] = {}
         for number, name in enumerate(data.eval_sets):
             batch = stream.__getitems__([number * stream.size + index for index in range(count)])
             for key, weights in query_weights(model.task, batch).items():
-                values = effective_neighbors(weights)
-                sets.setdefault(key, {})[name] = Summary(values.mean().item(), values.std().item(), values.numel())
-        heads.append([HeadNeighbors(layer, head, values) for (layer, head), values in sets.items()])
-    episode = None
-    if first.task.network.coordinate_dim == 2:
-        middle = data.eval_sets[len(data.episodes.eval_context) // 2]
-        start = data.eval_sets.index(middle) * stream.size
-        episode = _episode(models, stream.__getitems__([start]))
-    return FieldReport(VERSION, split, count, [model.info for model in models], heads, episode)
+                part = summary(effective_neighbors(weights).flatten().tolist())
+                if part:
+                    sets.setdefault(key, {})[PREFIX + name] = part
+            tick()
+        reports.append([HeadSummary(layer, head, values) for (layer, head), values in sets.items()])
+    return SplitReport(split, count, reports)
 
 
-def write_figures(report: FieldReport, folder: Path) -> list[str]:
-    """Write the figures to a folder and return their names."""
-    figures = {NEIGHBORS: _neighbor_figure(report)}
-    if report.episode is not None:
-        figures[WEIGHTS] = _weights_figure(report, report.episode)
-    for name, figure in figures.items():
-        atomic_write(folder / name, partial(figure.savefig, format="png"))
-    return list(figures)
+def neighbor_curve(head: HeadSummary) -> dict[int, Summary]:
+    """Return the number of neighbors by number of points, for the survey of training."""
+    sizes = {name.removeprefix(f"{PREFIX}n"): value for name, value in head.measures.items()}
+    return {int(size): value for size, value in sizes.items() if size.isdigit()}
 
 
-def curve_of(head: HeadNeighbors) -> dict[int, float]:
-    """Return the mean number of neighbors by number of points, for the survey of training."""
-    sizes = {name.removeprefix("n"): value.mean for name, value in head.neighbors.items()}
-    return {int(size): mean for size, mean in sizes.items() if size.isdigit()}
+def field_lengths(heads: Sequence[HeadSummary]) -> LengthReport:
+    """Return the number of neighbors of one model by number of points, over all heads."""
+    curves = [neighbor_curve(head) for head in heads]
+    sizes = sorted(curves[0]) if curves else []
+    nothing: list[Summary | None] = [None] * len(sizes)
+    return LengthReport(sizes, nothing, nothing, [_pooled([curve[size] for curve in curves]) for size in sizes])
 
 
-def head_name(head: HeadNeighbors, heads: Sequence[HeadNeighbors]) -> str:
-    """Return a short name of a head among the heads of its model."""
-    single = len({other.layer for other in heads}) == 1
-    return f"head {head.head}" if single else f"{head.layer} head {head.head}"
+def middle_episode(examples: Sequence[ExampleReport]) -> ExampleReport | None:
+    """Return the first stored episode with the median number of points; None unless points have two coordinates."""
+    stored = [example for example in examples if example.stored and example.coordinates is not None]
+    sizes = sorted({len(example.words) for example in stored})
+    return next((example for example in stored if len(example.words) == sizes[len(sizes) // 2]), None)
 
 
-def _neighbor_figure(report: FieldReport) -> Figure:
-    curves: dict[str, dict[int, float]] = {}
-    for model, heads in zip(report.models, report.heads, strict=True):
-        prefix = f"{model.label}, " if len(report.models) > 1 else ""
-        shown = heads if len(report.models) == 1 else [_narrowest(heads)]
-        for head in shown:
-            curves[prefix + head_name(head, heads)] = curve_of(head)
-    return curve_figure(curves, "effective number of neighbors")
-
-
-def _narrowest(heads: Sequence[HeadNeighbors]) -> HeadNeighbors:
-    """Return the head with the fewest neighbors at the largest number of points."""
-    return min(heads, key=lambda head: list(curve_of(head).values())[-1])
-
-
-def _weights_figure(report: FieldReport, episode: Episode) -> Figure:
-    """Return the weights of the first heads of one model, or of the narrowest head of each of several models."""
-    columns: dict[str, NDArray[np.floating]] = {}
-    for model, heads, weights in zip(report.models, report.heads, episode.weights, strict=True):
-        if len(report.models) == 1:
-            for head in heads[:DRAWN_HEADS]:
-                columns[head_name(head, heads)] = weights[head.layer, head.head]
-        else:
-            narrow = _narrowest(heads)
-            columns[f"{model.label}\n{head_name(narrow, heads)}"] = weights[narrow.layer, narrow.head]
-    rows = [
-        [WeightPanel(title, query, values[number]) for title, values in columns.items()]
-        for number, query in enumerate(episode.queries)
-    ]
-    return weights_figure(episode.context, rows)
-
-
-def _episode(models: Sequence[FieldModel], batch: FieldBatch) -> Episode:
-    context, queries = batch.context_x[0], batch.query_x[0]
-    nearest = torch.cdist(queries, context).sort(dim=1).values[:, : min(4, len(context))].mean(dim=1)
-    order = nearest.argsort()
-    rows = order[torch.linspace(0, len(order) - 1, min(DRAWN_QUERIES, len(order))).long()]
-    weights = [
-        {key: values[0, rows].numpy() for key, values in query_weights(model.task, batch).items()} for model in models
-    ]
-    return Episode(context.numpy(), queries[rows].numpy(), weights)
-
-
-def _data(model: FieldModel, *, trust: bool) -> FieldData:
-    folder = run_folder_of(model.path)
-    if folder is None:
-        raise UsageError(
-            f"{model.path} is not in a run folder, so its data set is unknown; move the checkpoint back to "
-            "RUN/checkpoints next to RUN/config.yaml"
-        )
-    data: Any = run_data(folder / "config.yaml", trust=trust)
-    if not isinstance(data, FieldData):
-        raise UsageError(f"{folder / 'config.yaml'} names {type(data).__name__}, which has no episodes of fields")
-    return data
+def _pooled(parts: Sequence[Summary]) -> Summary:
+    """Return the summary of all values, from the summaries of groups of the same size."""
+    means = torch.tensor([part.mean for part in parts], dtype=torch.float64)
+    squares = torch.tensor([part.std**2 + part.mean**2 for part in parts], dtype=torch.float64)
+    variance = (squares.mean() - means.mean() ** 2).clamp(min=0.0)
+    return Summary(means.mean().item(), variance.sqrt().item(), sum(part.count for part in parts))

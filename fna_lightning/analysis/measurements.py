@@ -1,31 +1,32 @@
-"""Graph measurements of studied models: heads, means over a split, ablation, path length by sequence length."""
+"""Measurements of a model over many examples: means over a split, ablation, measures against sequence length."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+from scipy import stats
 from torch import Tensor
 
-from fna_lightning.analysis.models import Example, StudiedModel
+from fna_lightning.analysis.models import Example, Scorer, Scores, StudiedModel
 from fna_lightning.analysis.report import (
     AblationCurve,
     AblationReport,
-    GrowthReport,
-    HeadReport,
     HeadSummary,
+    LengthReport,
     ModelReport,
     Summary,
 )
-from fna_lightning.graph import align, diffusion_map, measure, path_lengths, path_parents, spectrum
+from fna_lightning.graph import measure
 from fna_lightning.graph.ablation import KINDS
 from fna_lightning.introspection.ablation import ablated
-from fna_lightning.introspection.maps import AttentionMap
+from fna_lightning.introspection.maps import attention_layers
 
 PROBABILITIES = tuple(step / 10 for step in range(11))
-# number of texts whose paths are measured at each length
+# number of texts that are measured at each length
 TEXTS_PER_LENGTH = 4
+LENGTH_MEASURES = ("mean_hops", "entropy", "effective_neighbors")
+CONFIDENCE = 0.95
 
 Tick = Callable[[], None]
 
@@ -34,118 +35,121 @@ def no_tick() -> None:
     """Report no progress."""
 
 
-def head_reports(maps: dict[str, AttentionMap]) -> list[HeadReport]:
-    """Return every head of every layer, for maps of one example."""
-    heads = []
-    for layer, attention_map in maps.items():
-        values = measure(attention_map.weights, attention_map.lengths)
-        for head in range(attention_map.weights.size(1)):
-            weights = attention_map.weights[0, head].double()
-            heads.append(
-                HeadReport(
-                    layer=layer,
-                    head=head,
-                    measures={name: value[0, head].item() for name, value in values.items()},
-                    spectrum=spectrum(weights).abs().tolist(),
-                    weights=weights,
-                    parents=path_parents(weights),
-                    hops=path_lengths(weights).hops,
-                    points=_diffusion_points(weights),
-                )
-            )
-    return heads
+def summary(values: Iterable[float]) -> Summary | None:
+    """Return mean and standard deviation of the finite values; None if there is none."""
+    column = torch.tensor([value for value in values if math.isfinite(value)], dtype=torch.float64)
+    return Summary(column.mean().item(), column.std(unbiased=False).item(), len(column)) if len(column) else None
 
 
-def align_points(models: list[ModelReport]) -> list[ModelReport]:
-    """Return the models with their diffusion maps of one example rotated onto those of the first model, by head."""
-    reference = [head.points for head in models[0].heads]
-    aligned = [models[0]]
-    for model in models[1:]:
-        # a model may have more heads than the first; those have no reference
-        targets = [*reference, *[None] * len(model.heads)]
-        heads = [
-            head if head.points is None or target is None else replace(head, points=align(head.points, target))
-            for head, target in zip(model.heads, targets, strict=False)
-        ]
-        aligned.append(replace(model, heads=heads))
-    return aligned
-
-
-def _diffusion_points(weights: Tensor) -> Tensor | None:
-    """Return two diffusion coordinates of each token; None if the matrix has no diffusion map."""
-    if len(weights) < 3:
-        return None
-    try:
-        return diffusion_map(weights, symmetrise=True).coordinates
-    except ValueError:
-        return None
-
-
-def split_summary(model: StudiedModel, examples: Sequence[Example], tick: Tick = no_tick) -> list[HeadSummary]:
-    """Return mean and standard deviation of every measure of every head over many examples."""
+def split_summary(reports: Iterable[ModelReport]) -> list[HeadSummary]:
+    """Return mean and standard deviation of every measure of every head over the reports of one model."""
     collected: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for example in examples:
-        for layer, attention_map in model.maps(example.input).items():
-            for name, values in measure(attention_map.weights, attention_map.lengths).items():
-                for head, value in enumerate(values[0].tolist()):
-                    if math.isfinite(value):
-                        collected[layer, head][name].append(value)
-        tick()
+    for report in reports:
+        for head in report.heads:
+            for name, value in head.measures.items():
+                collected[head.layer, head.head][name].append(value)
     return [
-        HeadSummary(layer, head, {name: _summary(values) for name, values in measures.items()})
+        HeadSummary(layer, head, {name: part for name, values in measures.items() if (part := summary(values))})
         for (layer, head), measures in collected.items()
     ]
 
 
-def _summary(values: list[float]) -> Summary:
-    column = torch.tensor(values, dtype=torch.float64)
-    return Summary(column.mean().item(), column.std(unbiased=False).item(), len(values))
-
-
 def ablation_report(
-    model: StudiedModel, examples: Sequence[Example], seed: int, tick: Tick = no_tick
-) -> AblationReport:
+    model: StudiedModel, examples: Sequence[Example], seed: int, tick: Tick = no_tick, *, sampled: bool = True
+) -> AblationReport | None:
     """Return the scores of a model whose edges or nodes are removed with each probability.
 
     Every model and every probability starts from the same seed.
+
+    Args:
+        model: the model.
+        examples: the examples it is scored on.
+        seed: seed of the removal.
+        tick: is called after each probability.
+        sampled: whether the examples are a sample of a data set, over which the intervals are computed; otherwise the
+            intervals are over the random draws for these examples.
+
+    Returns:
+        The scores; None if the model predicts nothing, or if its attention is not computed by layers of this package,
+        which alone can be ablated.
     """
-    score = model.scorer(list(examples))
-    curves = {}
-    for kind in KINDS:
-        probability: list[float] = []
-        accuracy: list[float] = []
-        for p in PROBABILITIES:
-            with ablated(model.task, p, kind, torch.Generator().manual_seed(seed)):
-                kept, correct = score()
-            probability.append(kept)
-            if correct is not None:
-                accuracy.append(correct)
-            tick()
-        curves[kind] = AblationCurve(probability, accuracy or None)
+    score = model.scorer(list(examples)) if attention_layers(model.task) else None
+    if score is None:
+        return None
+    curves = {kind: _curve(model, score, kind, seed, tick, sampled=sampled) for kind in KINDS}
     return AblationReport(list(PROBABILITIES), **curves)
 
 
-def growth_lengths(examples: Sequence[Example], max_length: int) -> list[int]:
-    """Return the sequence lengths at which paths are measured: 50, 100, ..., or fifths of a shorter limit."""
+def _curve(model: StudiedModel, score: Scorer, kind: str, seed: int, tick: Tick, *, sampled: bool) -> AblationCurve:
+    scores: list[Scores] = []
+    for p in PROBABILITIES:
+        with ablated(model.task, p, kind, torch.Generator().manual_seed(seed)):
+            scores.append(score())
+        tick()
+    intervals = [mean_interval(part.probability, sampled=sampled) for part in scores]
+    mean, low, high = (list(column) for column in zip(*intervals, strict=True))
+    shares = [share_interval(part.correct, sampled=sampled) for part in scores if part.correct is not None]
+    if not shares:
+        return AblationCurve(mean, low, high)
+    return AblationCurve(mean, low, high, *(list(column) for column in zip(*shares, strict=True)))
+
+
+def mean_interval(values: Tensor, *, sampled: bool) -> tuple[float, float, float]:
+    """Return the mean of (draws, examples) values in [0, 1] and the ends of its 95 % interval.
+
+    Args:
+        values: the values of each random draw and example.
+        sampled: whether the examples are a random sample, so that the interval is that of the mean over all examples
+            of the data set; otherwise the examples are fixed, and the interval is that of the mean over all draws.
+    """
+    values = values.double()
+    draws, examples = values.shape
+    mean = values.mean().item()
+    if sampled and examples > 1:
+        variance, freedom = values.mean(dim=0).var().item() / examples, examples - 1
+    elif draws > 1:
+        variance, freedom = values.var(dim=0).sum().item() / draws / examples**2, (draws - 1) * examples
+    else:
+        return mean, 0.0, 1.0
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * math.sqrt(variance)
+    return mean, max(0.0, mean - half), min(1.0, mean + half)
+
+
+def share_interval(correct: Tensor, *, sampled: bool) -> tuple[float, float, float]:
+    """Return the share of true values and the ends of its 95 % Wilson interval.
+
+    Args:
+        correct: (draws, trials) values.
+        sampled: whether the trials are a random sample, as in ``mean_interval``: then several draws of one trial count
+            once, because they are not independent.
+    """
+    n, share = correct.size(1) if sampled else correct.numel(), correct.double().mean().item()
+    z = float(stats.norm.ppf(0.5 + CONFIDENCE / 2))
+    center = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return share, max(0.0, center - half), min(1.0, center + half)
+
+
+def study_lengths(examples: Sequence[Example], max_length: int) -> list[int]:
+    """Return the sequence lengths that are measured: 50, 100, ..., or fifths of a shorter limit."""
     longest = min(max_length, max(len(example.input) for example in examples))
     step = 50 if longest >= 250 else max(1, longest // 5)
     return list(range(step, longest + 1, step))
 
 
-def growth_report(
+def length_report(
     model: StudiedModel, examples: Sequence[Example], lengths: list[int], tick: Tick = no_tick
-) -> GrowthReport:
-    """Return the mean hops, over all heads, of texts truncated to each length."""
-    means: list[float | None] = []
+) -> LengthReport:
+    """Return hops, entropy and neighbors, over all heads, of texts truncated to each length."""
+    columns: dict[str, list[Summary | None]] = {name: [] for name in LENGTH_MEASURES}
     for length in lengths:
         long_enough = [example for example in examples if len(example.input) >= length][:TEXTS_PER_LENGTH]
-        values = [
-            path_lengths(attention_map.weights, attention_map.lengths).mean
-            for example in long_enough
-            for attention_map in model.maps(example.input[:length]).values()
-        ]
-        finite = torch.cat([value.flatten() for value in values])
-        finite = finite[finite.isfinite()]
-        means.append(finite.mean().item() if len(finite) else None)
+        values: dict[str, list[float]] = defaultdict(list)
+        for example in long_enough:
+            for layer in model.maps(example.input[:length]).values():
+                for name, value in measure(layer.weights, layer.lengths, LENGTH_MEASURES).items():
+                    values[name] += value.flatten().tolist()
+        for name in LENGTH_MEASURES:
+            columns[name].append(summary(values[name]))
         tick()
-    return GrowthReport(lengths, means)
+    return LengthReport(lengths, **columns)

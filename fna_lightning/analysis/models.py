@@ -1,27 +1,43 @@
-"""The models that are studied: a common interface over text, image and translation models."""
+"""The models that are studied: a common interface over models of texts, images, translations, fields and batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import lightning as L
 from torch import Tensor, nn
 
-from fna_lightning.analysis.report import ModelReport
+from fna_lightning.analysis.layer_names import readable_layers
+from fna_lightning.analysis.report import ModelInfo, ModelReport
 from fna_lightning.attention import Attention
 from fna_lightning.config.instantiate import instantiate
 from fna_lightning.config.run_config import checked_config, read_settings
 from fna_lightning.errors import UsageError
-from fna_lightning.introspection.maps import AttentionMap
+from fna_lightning.introspection.maps import AttentionMap, attention_layers
 from fna_lightning.introspection.probe import probe_indices
 from fna_lightning.training.run_folder import run_folder_of
 
-# the input of a model for one example: the token ids of a text, or the (C, S, S) pixels of an image
+# the input of a model for one example: the token ids of a text, the (C, S, S) pixels of an image, ...
 ModelInput = Any
-# computes the probability of the intact predictions and the accuracy (None without labels) of an ablated model
-Scorer = Callable[[], tuple[float, float | None]]
+
+
+@dataclass(frozen=True)
+class UserInputs:
+    """The examples that the user passes to ``study``; at most one kind is not empty."""
+
+    texts: Sequence[str] = ()
+    images: Sequence[str | Path | Tensor] = ()
+    sources: Sequence[str] = ()
+    points: Any = None
+    batch: Any = None
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of the arguments that are not empty."""
+        lists = [name for name in ("texts", "images", "sources") if len(getattr(self, name))]
+        return lists + [name for name in ("points", "batch") if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True)
@@ -30,43 +46,64 @@ class Example:
 
     Attributes:
         title: where it comes from.
-        input: token ids of a text, or pixels of an image.
+        input: token ids of a text, pixels of an image, ...
         words: its tokens in readable form.
         label: number of the true class, if known.
+        reference: reference translation, if known.
+        truncated: whether the text is longer than its tokens here.
     """
 
     title: str
     input: ModelInput
     words: list[str]
     label: int | None = None
+    reference: str | None = None
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
 class View:
-    """One graph of an example that is shown in depth: a text, an image, a source sentence or its translation.
+    """One graph of an example: a text, an image, a source sentence or its translation.
 
     Attributes:
         title: of the example, and which view it is.
         words: its tokens in readable form.
-        measure: returns the results of a model on this view.
-        label: name of the true class, if known.
-        pixels: the image, None for texts.
+        measure: returns the results of a model on this view; the second argument is whether tensors are kept.
+        label: name of the true class, or the reference translation, if known.
+        extra: other fields of ``ExampleReport``.
     """
 
     title: str
     words: list[str]
-    measure: Callable[[Any], ModelReport]
+    measure: Callable[[Any, bool], ModelReport]
     label: str | None = None
-    pixels: Tensor | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of an ablated model.
+
+    Attributes:
+        probability: (draws, examples) probability of the intact prediction.
+        correct: (draws, trials) whether each prediction is correct; None without labels.
+    """
+
+    probability: Tensor
+    correct: Tensor | None
+
+
+# runs an ablated model on fixed examples
+Scorer = Callable[[], Scores]
 
 
 @dataclass(frozen=True)
 class StudiedModel(ABC):
-    """A trained model with its codec.
+    """A trained model, as ``load`` returns it.
 
     Attributes:
         label: its name in tables and on the page.
-        path: its checkpoint.
+        path: its checkpoint, or the name of its class for a model in memory.
         task: the model, in evaluation mode.
         codec: converts between inputs and tensors, and names tokens and classes.
         trust: whether the checkpoint and its run folder may name any function or class.
@@ -78,10 +115,12 @@ class StudiedModel(ABC):
     codec: Any
     trust: bool = False
 
-    # what an example is called, and the option that adds one
+    # kind of the report, what an example is called, and the argument and option that add one
+    kind: ClassVar[str] = "text"
     unit: ClassVar[str] = "texts"
+    argument: ClassVar[str] = "texts"
     option: ClassVar[str] = "--text"
-    # whether an input can be truncated, to measure how paths grow with its length
+    # whether an input can be truncated, to measure how the graph changes with its length
     truncatable: ClassVar[bool] = True
 
     @property
@@ -90,16 +129,12 @@ class StudiedModel(ABC):
         """Two models can be compared token by token if their keys are equal."""
 
     @abstractmethod
-    def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
-        """Return the arguments of the model's forward pass."""
-
-    @abstractmethod
     def maps(self, model_input: ModelInput) -> dict[str, AttentionMap]:
         """Return the weights of every self-attention layer for one input."""
 
     @abstractmethod
-    def examples(self, texts: Sequence[str], images: Sequence[str], max_length: int) -> list[Example]:
-        """Return the examples of the user's texts or image files."""
+    def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
+        """Return the user's examples."""
 
     @abstractmethod
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
@@ -107,49 +142,82 @@ class StudiedModel(ABC):
 
     @abstractmethod
     def views(self, example: Example) -> list[View]:
-        """Return the graphs of an example that are shown in depth."""
+        """Return the graphs of an example."""
 
     @abstractmethod
-    def scorer(self, examples: list[Example]) -> Scorer:
-        """Return a function that scores the model, under ablation, on examples."""
+    def scorer(self, examples: list[Example]) -> Scorer | None:
+        """Return a function that scores the model, under ablation, on examples; None if it predicts nothing."""
 
     @property
     def attention(self) -> str:
         """The attentions of the model in readable form."""
-        return ", ".join(sorted({repr(module) for module in self.task.modules() if isinstance(module, Attention)}))
+        attentions = {repr(module) for module in self.task.modules() if isinstance(module, Attention)}
+        return ", ".join(sorted(attentions)) or "DotProduct()"
+
+    def info(self, layers: Iterable[str]) -> ModelInfo:
+        """Return the model in reports, where these attention layers occur."""
+        known = attention_layers(self.task)
+        return ModelInfo(self.label, self.attention, self.path.name, readable_layers([*known, *layers]))
+
+    @property
+    def way_out(self) -> str:
+        """How to pass examples, for error messages."""
+        if not self.option:
+            return f"pass {self.argument}=... in Python"
+        return f"pass {self.argument} by {self.option}, or by {self.argument}=[...] in Python"
 
     @property
     def run_folder(self) -> Path | None:
         """The run folder of the checkpoint; None if it is not in one."""
         return run_folder_of(self.path)
 
-    def self_attention(self, maps: dict[str, AttentionMap]) -> dict[str, AttentionMap]:
-        """Return the self-attention among ``maps``; weights that are not finite are an error."""
+    def check_inputs(self, inputs: UserInputs) -> None:
+        """Raise a UsageError if the user's examples are not those of this kind of model."""
+        for kind in inputs.kinds:
+            if kind != self.argument:
+                raise UsageError(f"{self.path} is {a_model(self.kind)} and does not take {kind}; {self.way_out}")
+
+    def check_finite(self, maps: Mapping[str, AttentionMap]) -> None:
+        """Raise a UsageError if weights are not finite."""
         for name, layer in maps.items():
             if not layer.weights.isfinite().all():
                 raise UsageError(
                     f"{self.path}: the attention weights of {name} are not finite (NaN or infinite); the model has "
                     "diverged, analyze an earlier checkpoint"
                 )
+
+    def self_attention(self, maps: dict[str, AttentionMap]) -> dict[str, AttentionMap]:
+        """Return the self-attention among ``maps``; weights that are not finite are an error."""
+        self.check_finite(maps)
         return {name: layer for name, layer in maps.items() if layer.is_self}
 
     def split_examples(self, split: str, count: int, max_length: int) -> list[Example]:
         """Return ``count`` examples spread evenly over a split of the data the run was trained on."""
-        if self.run_folder is None:
-            raise UsageError(
-                f"{self.path} is not in a run folder, so its data set is unknown; pass {self.unit} by {self.option}, "
-                "or move the checkpoint back to RUN/checkpoints next to RUN/config.yaml"
-            )
-        config = self.run_folder / "config.yaml"
-        items = run_data(config, trust=self.trust).split(split)
+        data = self.data()
+        items = data.split(split)
         examples = [
             self.split_example(items[index], f"{split} {index}", max_length)
             for index in probe_indices(len(items), count)
         ]
         kept = [example for example in examples if example is not None]
         if not kept:
-            raise UsageError(f"the split {split!r} of {config} has no example with a token; pass {self.option}")
+            raise UsageError(f"the split {split!r} of {self.path} has no example with a token; {self.way_out}")
         return kept
+
+    def data(self) -> Any:
+        """Return the data module that the model was trained with."""
+        if self.run_folder is None:
+            raise UsageError(
+                f"{self.path} is not in a run folder, so its data set is unknown; {self.way_out}, or move the "
+                "checkpoint back to RUN/checkpoints next to RUN/config.yaml"
+            )
+        return run_data(self.run_folder / "config.yaml", trust=self.trust)
+
+
+def a_model(kind: str) -> str:
+    """Return what a model of this kind is called in error messages."""
+    names = {"image": "an image model", "batch": "a module that is studied on a batch"}
+    return names.get(kind, f"a {kind} model")
 
 
 def encoded(text: str, number: int, ids: list[int]) -> list[int]:

@@ -1,20 +1,16 @@
 """Studied translation models: each text is two graphs, the source in the encoder and the translation in the decoder."""
 
 import math
-from collections.abc import Sequence
-from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fna_lightning.analysis.measurements import head_reports
-from fna_lightning.analysis.models import Example, ModelInput, Scorer, StudiedModel, View, encoded
+from fna_lightning.analysis.heads import cross_heads, head_reports, rolled_out
+from fna_lightning.analysis.models import Example, ModelInput, Scorer, Scores, StudiedModel, UserInputs, View, encoded
 from fna_lightning.analysis.report import ModelReport
-from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import AttentionMap, attention_maps
 from fna_lightning.nn import Seq2Seq
-from fna_lightning.plotting.graphs import alignment_figure
 from fna_lightning.search import Hypothesis
 from fna_lightning.tasks.data.padding import pad_tokens
 from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
@@ -28,6 +24,8 @@ class TranslationModel(StudiedModel):
     """A trained translation model; the input of an example is the token ids of a source, END included."""
 
     codec: TranslationCodec
+    kind: ClassVar[str] = "translation"
+    argument: ClassVar[str] = "sources"
 
     @property
     def comparable_key(self) -> object:
@@ -41,6 +39,7 @@ class TranslationModel(StudiedModel):
         return network
 
     def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
+        """Return the padded token ids of sources, and their lengths."""
         return pad_tokens(inputs)
 
     def translate(self, sources: list[list[int]]) -> list[Hypothesis]:
@@ -79,64 +78,86 @@ class TranslationModel(StudiedModel):
             probabilities = self.network(tokens, lengths, padded).softmax(dim=-1)
         return [rows[: len(ids)] for rows, ids in zip(probabilities, inputs, strict=True)]
 
-    def examples(self, texts: Sequence[str], images: Sequence[str], max_length: int) -> list[Example]:
-        if images:
-            raise UsageError(f"--image {images[0]!r}: {self.path} is a text model; pass texts by --text")
+    def examples(self, inputs: UserInputs, max_length: int) -> list[Example]:
         limit = min(max_length, self.codec.max_length) - 1
-        return [
-            self._example(f"text {number}", encoded(text, number, self.codec.encode(text)[:limit]))
-            for number, text in enumerate(texts, start=1)
+        sources = [
+            encoded(text, number, self.codec.encode(text)) for number, text in enumerate(inputs.sources, start=1)
         ]
+        return [self._example(f"text {number}", ids, limit) for number, ids in enumerate(sources, start=1)]
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
-        ids = [int(token) for token in item[0][: max_length - 1]]
-        return self._example(title, ids) if ids else None
+        ids = [int(token) for token in item[0]]
+        reference = self.codec.decode([int(token) for token in item[1]])
+        return self._example(title, ids, max_length - 1, reference) if ids else None
 
-    def _example(self, title: str, ids: list[int]) -> Example:
-        ids = [*ids, END]
-        return Example(title, ids, self.codec.source_words(ids))
+    def _example(self, title: str, ids: list[int], limit: int, reference: str | None = None) -> Example:
+        """Return at most ``limit`` tokens of a source, followed by END, as an example."""
+        cut = [*ids[:limit], END]
+        words = self.codec.source_words(cut)
+        return Example(title, cut, words, reference=reference, truncated=len(ids) > limit)
 
     def views(self, example: Example) -> list[View]:
         """Return the source, and its translation by this model, which every model is then measured on."""
         target = self.translate([example.input])[0].tokens
         words = self.codec.target_words([BEGIN, *target])
+        axes = {"source_words": example.words, "target_words": self.codec.target_words([*target, END])}
         return [
-            View(f"{example.title}, source", example.words, lambda model: model.source_report(example)),
-            View(f"{example.title}, translation", words, lambda model: model.target_report(example, target)),
+            View(
+                f"{example.title}, source",
+                example.words,
+                lambda model, stored: model.source_report(example, stored),
+                example.reference,
+            ),
+            View(
+                f"{example.title}, translation",
+                words,
+                lambda model, stored: model.target_report(example, target, stored),
+                example.reference,
+                axes,
+            ),
         ]
 
-    def source_report(self, example: Example) -> ModelReport:
+    def source_report(self, example: Example, stored: bool) -> ModelReport:
         """Return the encoder's heads on one source, and the translation by this model."""
         best = self.translate([example.input])[0]
-        heads = head_reports(self.maps(example.input))
-        return ModelReport(self.codec.decode(best.tokens), math.exp(best.log_probability), heads)
+        maps = self.maps(example.input)
+        prediction, probability = self.codec.decode(best.tokens), math.exp(best.log_probability)
+        return ModelReport(
+            prediction, probability, None, {}, head_reports(maps, stored), rollout=rolled_out(maps, stored)
+        )
 
-    def target_report(self, example: Example, target: list[int]) -> ModelReport:
+    def target_report(self, example: Example, target: list[int], stored: bool) -> ModelReport:
         """Return the decoder's heads on ``target``, its probability, and its cross-attention to the source."""
         maps = self.pair_maps(example.input, target)
         rows = self.token_probabilities([example.input], [target])[0]
         chosen = rows.gather(1, torch.tensor([*target, END])[:, None])
         decoder = {name: layer for name, layer in self.self_attention(maps).items() if ".decoder." in name}
-        cross = [layer.weights[0].mean(dim=0) for name, layer in maps.items() if name.endswith(".cross_attn")]
-        png = BytesIO()
-        figure = alignment_figure(cross, example.words, self.codec.target_words([*target, END]))
-        # tight: long words at the left would be cut off otherwise
-        figure.savefig(png, format="png", bbox_inches="tight")
-        probability = chosen.log().sum().exp().item()
-        return ModelReport(self.codec.decode(target), probability, head_reports(decoder), png.getvalue())
+        cross = {name: layer for name, layer in maps.items() if not layer.is_self}
+        return ModelReport(
+            self.codec.decode(target),
+            chosen.log().sum().exp().item(),
+            None,
+            {},
+            head_reports(decoder, stored),
+            cross_heads(cross, stored),
+            rolled_out(decoder, stored),
+        )
 
-    def scorer(self, examples: list[Example]) -> Scorer:
+    def scorer(self, examples: list[Example]) -> Scorer | None:
         """Score the translations made without ablation, each token given the tokens before it.
 
-        The probability is the mean over their tokens, the accuracy the share of tokens that are still the likeliest.
+        The probability of a translation is the mean over its tokens; the accuracy is the share of all tokens that are
+        still the likeliest.
         """
         sources = [example.input for example in examples[:ABLATED]]
         targets = [hypothesis.tokens for hypothesis in self.translate(sources)]
-        intact = torch.cat([torch.tensor([*target, END]) for target in targets])
+        intact = [torch.tensor([*target, END]) for target in targets]
 
-        def score() -> tuple[float, float | None]:
-            rows = torch.cat(self.token_probabilities(sources, targets))
-            accuracy = (rows.argmax(dim=-1) == intact).double().mean().item()
-            return rows.gather(1, intact[:, None]).mean().item(), accuracy
+        def score() -> Scores:
+            rows = self.token_probabilities(sources, targets)
+            pairs = list(zip(rows, intact, strict=True))
+            means = torch.stack([row.gather(1, tokens[:, None]).mean() for row, tokens in pairs])
+            correct = torch.cat([row.argmax(dim=-1) == tokens for row, tokens in pairs])
+            return Scores(means[None], correct[None])
 
         return score

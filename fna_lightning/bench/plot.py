@@ -18,22 +18,22 @@ def slope(points: Mapping[int, float]) -> float | None:
 
 def plot(path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) -> None:
     """Write a PNG with one panel for each quantity, and in it one line for each name, {n: value}."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    from fna_lightning.plotting.style import COLORS, styled
 
-    figure, axes = plt.subplots(1, len(panels), figsize=(6.0 * len(panels), 5.5), squeeze=False)
-    for axis, (title, lines) in zip(axes[0], panels.items(), strict=True):
-        for name, points in lines.items():
-            shown = {n: y for n, y in points.items() if y > 0.0}
-            steep = slope(shown)
-            label = name if steep is None else f"{name} (slope {steep:.2f})"
-            axis.loglog(list(shown), list(shown.values()), marker="o", label=label)
-        axis.set(xlabel="tokens n", title=title)
-        axis.grid(visible=True, which="both", alpha=0.3)
-        # below: nowhere inside is free of lines for certain
-        axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-    plt.close(figure)
+    with styled():
+        figure = Figure(figsize=(5.0 * len(panels), 4.6), dpi=120, layout="constrained")
+        for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+            for number, (name, points) in enumerate(lines.items()):
+                shown = {n: y for n, y in points.items() if y > 0.0}
+                steep = slope(shown)
+                label = name if steep is None else f"{name} (slope {steep:.2f})"
+                # the second round of colors has dashed lines
+                line = "-" if number < len(COLORS) else "--"
+                axes.loglog(list(shown), list(shown.values()), line, marker="o", label=label)
+            axes.set(xlabel="tokens n", title=title)
+            axes.grid(visible=True, which="both", alpha=0.3)
+            # below: nowhere inside is free of lines for certain
+            axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+        figure.savefig(path, bbox_inches="tight")

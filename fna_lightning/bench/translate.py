@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
 
 def split_source_ids(args: argparse.Namespace) -> list[list[int]]:
     """Return the token ids of sources spread evenly over the test split."""
-    from fna_lightning.analysis.study_models import open_model
+    from fna_lightning.analysis import load
 
-    model = open_model(args.checkpoint)
+    model = load(args.checkpoint)
     # The translator appends the end token itself.
     return [example.input[:-1] for example in model.split_examples("test", args.sentences, model.codec.max_length)]
 

@@ -1,42 +1,41 @@
 """Study the attention of a trained model as a graph: figures, JSON and one HTML page that needs no network.
 
-Spectrum and gap, entropy, hop matrix, a path explorer, diffusion maps, ablation curves, and path length against
-sequence length. --against compares with other checkpoints that have the same tokens, side by side. --text and --image
-name the examples; without them, examples come from --split of the run's data. The tokens of an image are its patches,
-and attention is drawn over the image. A translation model has two graphs per text, the source in the encoder and the
-translation in the decoder, and a figure of the cross-attention between them. For a field model: the effective number
-of neighbors of each head against the number of points, and the weights of a few queries over the map.
+Spectrum and gap, entropy, hop matrix, a path explorer, diffusion maps, ablation curves, and hops, entropy and neighbors
+against sequence length. --against compares with other models that have the same tokens, side by side. --text and
+--image name the examples; without them, examples come from --split of the run's data. With --count, the page has both:
+the texts first, then examples of the split. The tokens of an image are its patches, and attention is drawn over the
+image. A translation model has two graphs per text, the source in the encoder and the translation in the decoder, and
+the cross-attention between them. For a field model: the effective number of neighbors of each head against the number
+of points, and the weights of queries over the map. In Python: fna_lightning.analysis.study.
 
 Examples:
   fna-lightning analyze runs/reviews_fna/version_0
   fna-lightning analyze best.ckpt --text "the plot was not what i call gripping"
+  fna-lightning analyze best.ckpt --text "the plot was gripping" --split test --count 50
   fna-lightning analyze runs/digits_fna/version_0 --split test --count 20
   fna-lightning analyze cifar.ckpt --image cat.png
-  fna-lightning analyze fna.ckpt --against dp.ckpt --split test --count 100 --out comparison
+  fna-lightning analyze runs/reviews_fna/version_0 --against runs/reviews_dp/version_0 --split test --out comparison
   fna-lightning analyze runs/terrain_fna/version_0 --against runs/terrain_la/version_0
   fna-lightning analyze hf:my-bert --text "the plot was not what i call gripping"
 """
 
 import argparse
-import json
 import logging
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import Progress
-from rich.table import Table
+from rich.console import Console
 
 from fna_lightning.errors import UsageError
-from fna_lightning.utils.console import wide_console
+from fna_lightning.utils.console import progress_bar, wide_console
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fna_lightning.analysis import Report
-    from fna_lightning.analysis.fields import FieldModel, FieldReport
     from fna_lightning.analysis.measurements import Tick
-    from fna_lightning.analysis.report import HeadReport, HeadSummary
+    from fna_lightning.analysis.models import StudiedModel
+    from fna_lightning.analysis.study_models import Track
 
 log = logging.getLogger(__name__)
 
@@ -48,161 +47,127 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CKPT",
         help="a run folder or checkpoint of any task, or hf:FOLDER of a transformers model",
     )
-    parser.add_argument("--text", action="append", default=[], metavar="TEXT", help="a text to study; repeatable")
+    parser.add_argument(
+        "--text", action="append", default=[], metavar="TEXT", help="a text to study, or to translate; repeatable"
+    )
     parser.add_argument(
         "--image", action="append", default=[], metavar="FILE", help="an image file to study; repeatable"
     )
     parser.add_argument(
         "--split",
         choices=("train", "val", "test"),
-        help="also study examples of this split (default: val, without --text and --image)",
+        help="also study examples of this split (default: val with --count, or without --text and --image)",
     )
-    parser.add_argument("--count", type=int, default=100, help="number of examples of the split (default: %(default)s)")
+    parser.add_argument("--count", type=int, metavar="N", help="number of examples of the split (default: 100)")
     parser.add_argument(
-        "--against", action="append", default=[], metavar="CKPT", help="a checkpoint to compare with; repeatable"
+        "--depth",
+        type=int,
+        default=3,
+        metavar="N",
+        help="number of examples of the split whose matrices are on the page (default: %(default)s); those of --text "
+        "and --image always are",
     )
     parser.add_argument(
-        "--max-length", type=int, default=128, help="largest number of tokens of a text (default: %(default)s)"
+        "--against",
+        action="append",
+        default=[],
+        metavar="CKPT",
+        help="a run folder, checkpoint or hf:FOLDER to compare with; repeatable",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=128,
+        metavar="N",
+        help="largest number of tokens of a text (default: %(default)s)",
     )
     parser.add_argument(
         "--trust", action="store_true", help="build any function or class that the checkpoint or its config.yaml names"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the ablation (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the ablation (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: analysis in the run folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a copy of results.json to FILE")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Study the models, write the files and print a table."""
-    for name, value, least in (("--count", args.count, 1), ("--max-length", args.max_length, 2)):
-        if value < least:
+    """Study the models, write the files and print the tables."""
+    for name, value, least in (
+        ("--count", args.count, 1),
+        ("--depth", args.depth, 0),
+        ("--max-length", args.max_length, 2),
+    ):
+        if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {value}")
     if args.trust:
         log.warning("--trust: %s and its run folder may run any code they name", args.checkpoint)
-    from fna_lightning.analysis.fields import open_field_model
-    from fna_lightning.analysis.study_models import HF, open_model, study
+    from fna_lightning.analysis import load, study
+    from fna_lightning.analysis.tables import report_tables
 
-    field = None if args.checkpoint.startswith(HF) else open_field_model(args.checkpoint, trust=args.trust)
-    if field is not None:
-        return run_field(args, field)
-    models = [open_model(path, trust=args.trust) for path in (args.checkpoint, *args.against)]
-    with Progress(console=wide_console(), transient=True) as progress:
-
-        def track(description: str, total: int) -> "Tick":
-            bar = progress.add_task(description, total=total, visible=total > 0)
-            return lambda: progress.advance(bar)
-
+    model = load(args.checkpoint, trust=args.trust)
+    # a translation model calls its texts sources
+    texts = "sources" if model.argument == "sources" else "texts"
+    with progress() as track:
         report = study(
-            models[0],
-            against=models[1:],
-            texts=args.text,
+            model,
+            against=args.against,
+            **{texts: args.text},
             images=args.image,
             split=args.split,
             count=args.count,
+            depth=args.depth,
             max_length=args.max_length,
             seed=args.seed,
+            trust=args.trust,
             track=track,
         )
-    path = models[0].path
-    default = models[0].run_folder or (path if path.is_dir() else path.parent)
-    folder = args.out or default / "analysis"
-    write(report, folder, args.json)
-    show(report, models[0].unit)
+        folder = args.out or default_folder(model)
+        write(report, folder, args.json, track)
+    console = wide_console()
+    for part in report_tables(report):
+        console.print(part, highlight=False)
     print(f"open {folder / 'index.html'} in a browser; the numbers are in results.json, the figures in PNG files")
     return 0
 
 
-def run_field(args: argparse.Namespace, first: "FieldModel") -> int:
-    """Study field models, write the files and print a table."""
-    from fna_lightning.analysis.fields import open_field_model, study_fields, write_figures
-    from fna_lightning.training.run_folder import run_folder_of
-
-    if args.text or args.image:
-        raise UsageError(f"{first.path} is a field model, which reads neither texts nor images; use --split")
-    models = [first]
-    for path in args.against:
-        other = open_field_model(path, trust=args.trust)
-        if other is None:
-            raise UsageError(f"{path} is not a field model, so it cannot be compared with {first.path}")
-        models.append(other)
-    report = study_fields(models, split=args.split or "val", count=args.count, trust=args.trust)
-    folder = args.out or (run_folder_of(first.path) or first.path.parent) / "analysis"
-    write_results(report, folder, args.json)
-    names = write_figures(report, folder)
-    show_field(report)
-    print(f"results.json, {', '.join(names)} in {folder}")
-    return 0
+def default_folder(model: "StudiedModel") -> Path:
+    """Return the folder ``analysis`` of the run, or next to the checkpoint."""
+    folder = model.run_folder or (model.path if model.path.is_dir() else model.path.parent)
+    return folder / "analysis"
 
 
-def show_field(report: "FieldReport") -> None:
-    """Print the effective number of neighbors of every head and evaluation set."""
-    from fna_lightning.analysis.fields import head_name
-
-    sets = list(report.heads[0][0].neighbors)
-    title = f"effective number of neighbors, mean over {report.episodes} episodes of the split {report.split!r}"
-    table = Table("", "head", *sets, title=title, title_justify="left")
-    for model, heads in zip(report.models, report.heads, strict=True):
-        for head in heads:
-            values = [head.neighbors[name] for name in sets if name in head.neighbors]
-            table.add_row(model.label, head_name(head, heads), *(f"{value.mean:.1f}" for value in values))
-    wide_console().print(table)
-
-
-def write_results(report: "Report | FieldReport", folder: Path, copy: Path | None) -> None:
-    """Write results.json to ``folder``, and to ``copy`` too."""
-    from fna_lightning.analysis.report import to_json
-    from fna_lightning.utils.files import write_text
-
-    folder.mkdir(parents=True, exist_ok=True)
-    results = json.dumps(to_json(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(folder / "results.json", results)
-    if copy:
-        copy.write_text(results, encoding="utf-8")
-
-
-def write(report: "Report", folder: Path, copy: Path | None) -> None:
+def write(report: "Report", folder: Path, copy: Path | None, track: "Track") -> None:
     """Write results.json, the figures and the page to ``folder``, and results.json to ``copy`` too."""
-    from fna_lightning.analysis.page import render_page
     from fna_lightning.analysis.pictures import write_pictures
-    from fna_lightning.utils.files import write_text
 
-    write_results(report, folder, copy)
+    tick = track("files", 3)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [folder / "results.json", *([copy] if copy else [])]:
+        report.to_json(path)
+    tick()
     write_pictures(report, folder)
-    write_text(folder / "index.html", render_page(report))
+    tick()
+    report.to_html(folder / "index.html")
+    tick()
 
 
-def show(report: "Report", unit: str) -> None:
-    """Print the mean of every measure over all heads: of the split, or of the first example."""
-    from fna_lightning.graph import MEASURES
+@contextmanager
+def progress() -> "Iterator[Track]":
+    """Context manager that shows the parts of the work on stderr: as progress bars, or as lines without a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield line_of_part
+        return
+    with progress_bar(console) as bars:
 
-    split, first = report.split, report.examples[0]
-    shown = f"{split.count} {unit} spread evenly over the split {split.name!r}" if split else first.title
-    table = Table("", "heads", *MEASURES, title=f"mean over {shown} and over all heads", title_justify="left")
-    notes = []
-    for number, model in enumerate(report.models):
-        heads = split.models[number] if split else first.models[number].heads
-        cells = []
-        for name in MEASURES:
-            values, count = head_means(heads, name)
-            total = len(heads) * (split.count if split else 1)
-            cells.append(f"{sum(values) / len(values):.4f}" if values else "-")
-            if values and count < total:
-                notes.append(f"{model.label}: {name} is the mean over {count} of {total} values; the rest are infinite")
-        layers = len({head.layer for head in heads})
-        table.add_row(model.label, f"{len(heads)} in {layers} layer{'s' * (layers > 1)}", *cells)
-    console = wide_console()
-    console.print(table)
-    for note in notes:
-        console.print(note, highlight=False)
+        def track(description: str, total: int) -> "Tick":
+            bar = bars.add_task(description, total=total, visible=total > 0)
+            return lambda: bars.advance(bar)
+
+        yield track
 
 
-def head_means(heads: "Sequence[HeadReport | HeadSummary]", name: str) -> tuple[list[float], int]:
-    """Return the finite values of a measure, one per head, and the number of finite values they are means of."""
-    values, count = [], 0
-    for head in heads:
-        measured = head.measures.get(name, math.nan)
-        value, examples = (measured, 1) if isinstance(measured, float) else (measured.mean, measured.count)
-        if math.isfinite(value):
-            values.append(value)
-            count += examples
-    return values, count
+def line_of_part(description: str, total: int) -> "Tick":
+    """Log the start of a part of the work; its steps are not shown."""
+    if total:
+        log.info("%s: %d steps", description, total)
+    return lambda: None

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fna_lightning.experiments.grid import Cell
-from fna_lightning.plotting.graphs import COLORS
+from fna_lightning.plotting.style import COLORS, styled
 from fna_lightning.utils.files import write_figure
 
 # column of metrics.csv: heading in the table
@@ -88,6 +88,7 @@ def print_epochs(means: dict[str, Epochs], console: Console) -> None:
     console.print(table)
 
 
+@styled()
 def draw_epochs(means: dict[str, Epochs], path: Path) -> None:
     """Draw one panel per measure with one curve per label."""
     panels = [name for name in DRAWN if name in _logged(means)]
@@ -103,7 +104,7 @@ def draw_epochs(means: dict[str, Epochs], path: Path) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
     write_figure(path, figure)
 
 

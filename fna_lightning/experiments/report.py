@@ -18,6 +18,7 @@ from fna_lightning.experiments.epochs import report_epochs
 from fna_lightning.experiments.grid import Cell
 from fna_lightning.experiments.markdown import published_value, sweep_markdown
 from fna_lightning.experiments.seeds import PairedDifference, Summary, paired_difference, summarize
+from fna_lightning.plotting.style import BLUE, styled
 from fna_lightning.utils.escaping import csv_text
 from fna_lightning.utils.files import write_figure, write_text
 
@@ -158,12 +159,13 @@ def print_table(
     console.print(table)
 
 
+@styled()
 def draw(metric: str, by_label: dict[str, dict[int, float]], summaries: dict[str, Summary], path: Path) -> None:
     """Draw every run as a point, and the mean of every label with its 95 % interval."""
     figure, axes = plt.subplots(figsize=(1.5 + 1.3 * len(summaries), 3.6), layout="constrained")
     for position, (label, summary) in enumerate(summaries.items()):
         values = list(by_label[label].values())
-        axes.plot([position] * len(values), values, "o", color="#0072B2", alpha=0.5)
+        axes.plot([position] * len(values), values, "o", color=BLUE, alpha=0.5)
         half_width = 0.0 if math.isnan(summary.half_width) else summary.half_width
         axes.errorbar([position], [summary.mean], [half_width], fmt="_", color="black", markersize=18, capsize=5)
     labels = [label.replace(" ", "\n") for label in summaries]

@@ -5,8 +5,10 @@ compute in float64 on the CPU, without gradient, and return results on the devic
 """
 
 from fna_lightning.graph.ablation import ablate
+from fna_lightning.graph.asymmetry import direction
 from fna_lightning.graph.diffusion import DiffusionMap, align, diffusion_distance, diffusion_map
 from fna_lightning.graph.gap import spectral_gap, spectrum
+from fna_lightning.graph.laplacian import algebraic_connectivity, laplacian_spectrum
 from fna_lightning.graph.log_log import fit_slope, log_log_slope
 from fna_lightning.graph.measures import MEASURES, measure
 from fna_lightning.graph.paths import PathLengths, path_lengths, path_parents, shortest_path
@@ -19,12 +21,15 @@ __all__ = [
     "DiffusionMap",
     "PathLengths",
     "ablate",
+    "algebraic_connectivity",
     "align",
     "diffusion_distance",
     "diffusion_map",
+    "direction",
     "effective_neighbors",
     "effective_rank",
     "fit_slope",
+    "laplacian_spectrum",
     "log_log_slope",
     "measure",
     "path_lengths",

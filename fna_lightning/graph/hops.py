@@ -35,12 +35,22 @@ def all_hops(costs: Costs) -> Hops:
     """Return the (n, n) hops between all pairs: 0 on the diagonal, -1 where there is no path."""
     hops = np.where(np.isfinite(costs), 1, UNREACHABLE).astype(np.int32)
     np.fill_diagonal(hops, 0)
+    sources = open_sources(costs)
+    if len(sources):
+        hops[sources] = cheapest(costs, sources, keep=likely_edges(costs))[1]
+    return hops
+
+
+def open_sources(costs: Costs) -> NDArray[np.intp]:
+    """Return the nodes from which a direct edge may cost more than another path."""
     open_pairs = ~(costs <= costs.min(axis=1)[:, None] + costs.min(axis=0))
     np.fill_diagonal(open_pairs, False)
-    sources = np.flatnonzero(open_pairs.any(axis=1))
-    if len(sources):
-        hops[sources] = cheapest(costs, sources, keep=costs <= detours(costs) * (1.0 + 1e-12))[1]
-    return hops
+    return np.flatnonzero(open_pairs.any(axis=1))
+
+
+def likely_edges(costs: Costs) -> NDArray[np.bool_]:
+    """Return the edges that cost no more than a detour; all others are on no cheapest path."""
+    return costs <= detours(costs) * (1.0 + 1e-12)
 
 
 def detours(costs: Costs) -> Costs:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.graph.checks import check_weights
-from fna_lightning.graph.hops import SAME, UNREACHABLE, all_hops, cheapest, edge_costs
+from fna_lightning.graph.hops import SAME, UNREACHABLE, all_hops, cheapest, edge_costs, likely_edges, open_sources
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,14 @@ def path_parents(weights: Tensor) -> Tensor:
     ((_, block),) = matrices.blocks()
     costs = edge_costs(block[0].numpy())
     n = len(costs)
-    totals, hops = cheapest(costs, np.arange(n))
-    parents = np.full((n, n), UNREACHABLE, dtype=np.int32)
-    for i in range(n):
-        through = totals[i][:, None] + costs  # from i through each token to each token
-        fits = (hops[i][:, None] == hops[i] - 1) & (hops[i][:, None] >= 0)
-        fits &= through <= totals[i] * (1.0 + SAME)
-        best = np.where(fits, through, np.inf).argmin(axis=0)
-        parents[i] = np.where(hops[i] > 0, best, UNREACHABLE)
+    parents = np.where(np.isfinite(costs), np.arange(n)[:, None], UNREACHABLE).astype(np.int32)
+    np.fill_diagonal(parents, UNREACHABLE)
+    sources = open_sources(costs)
+    totals, hops = cheapest(costs, sources, keep=likely_edges(costs)) if len(sources) else (costs, parents)
+    for row, i in enumerate(sources):
+        for count in range(2, hops[row].max() + 1):
+            before, after = np.flatnonzero(hops[row] == count - 1), np.flatnonzero(hops[row] == count)
+            through = totals[row, before, None] + costs[np.ix_(before, after)]
+            fits = through <= totals[row, after] * (1.0 + SAME)
+            parents[i, after] = before[np.where(fits, through, np.inf).argmin(axis=0)]
     return torch.from_numpy(parents).to(weights.device)

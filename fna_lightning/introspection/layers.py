@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from fna_lightning.attention import Attention, ExternalAttention, MultiheadAttention
 from fna_lightning.attention.inputs import heads_per_key_head, repeat_heads
 
+# keyword arguments by which transformers' modules receive the other sequence of cross-attention
+OTHER_SEQUENCE = ("key_value_states", "encoder_hidden_states")
+
 AttentionLayer = MultiheadAttention | ExternalAttention
 
 _MULTIHEAD = inspect.signature(MultiheadAttention.forward)
@@ -83,3 +86,14 @@ def layer_call(layer: AttentionLayer, args: tuple[Any, ...], kwargs: Mapping[str
 def layer_output(layer: AttentionLayer, mixed: Tensor) -> Tensor:
     """Return the output of the layer for (B, H, N, D_v) weighted means of the values."""
     return mixed if isinstance(layer, ExternalAttention) else layer.out(mixed.transpose(1, 2).flatten(2))
+
+
+def has_other_sequence(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call of a transformers module is cross-attention, by the names of its arguments."""
+    try:
+        arguments = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
+    except TypeError:
+        # the signature of forward does not say how the module is called
+        arguments = dict(kwargs)
+    arguments = {**arguments, **arguments.get("kwargs", {})}
+    return any(arguments.get(name) is not None for name in OTHER_SEQUENCE)

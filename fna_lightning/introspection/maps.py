@@ -1,10 +1,10 @@
 """Attention weights of a model on a few chosen sequences.
 
 Training uses fused kernels that never hold an (n, m) matrix. Here the model runs once more, on the chosen sequences
-only, with a hook before every attention layer that recomputes its weights by the reference formula.
+only, with a hook before every attention layer that recomputes its weights by the reference formula. Calls of PyTorch's
+``scaled_dot_product_attention`` by other layers are intercepted, see ``introspection.sdpa``.
 """
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,13 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fna_lightning.graph import rollout
 from fna_lightning.introspection.eager import eager
-from fna_lightning.introspection.layers import AttentionLayer, LayerCall, attention_layers, layer_call
+from fna_lightning.introspection.layers import (
+    AttentionLayer,
+    LayerCall,
+    attention_layers,
+    has_other_sequence,
+    layer_call,
+)
+from fna_lightning.introspection.sdpa import recording_sdpa
 
-__all__ = ["AttentionMap", "attention_layers", "attention_maps", "evaluating"]
-
-# keyword arguments by which transformers' modules receive the other sequence of cross-attention
-_OTHER_SEQUENCE = ("key_value_states", "encoder_hidden_states")
+__all__ = ["AttentionMap", "attention_layers", "attention_maps", "evaluating", "layer_rollout"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,16 @@ def attention_maps(
     *,
     device: torch.device | None = None,
 ) -> dict[str, AttentionMap]:
-    """Return the weights of every attention layer that ``run`` passes through, by module name.
+    """Return the weights of every attention layer that ``run`` passes through, by module name, in the order of calls.
+
+    Layers are those of this package and those of any other model that compute their attention with PyTorch's
+    ``scaled_dot_product_attention`` or ``nn.MultiheadAttention``, as the models of timm and most models of transformers
+    (``attn_implementation="sdpa"``, the default) do. A layer that is called more than once keeps its last call.
 
     The model is in evaluation mode during the call, so there is no dropout and no random number is drawn.
 
     Args:
-        model: contains the layers.
+        model: contains the layers; any PyTorch module.
         run: runs the model and returns the number of real tokens of each sequence, by prefix of the module name:
             ``{"": lengths}`` for all layers, ``{"encoder": ..., "decoder": ...}`` for translation. None means no
             padding.
@@ -62,11 +71,20 @@ def attention_maps(
         >>> maps = attention_maps(layer, lambda: {"": torch.tensor([len(layer(torch.rand(1, 5, 8))[0])])})
         >>> maps[""].weights.shape
         torch.Size([1, 2, 5, 5])
+        >>> encoder = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        >>> list(attention_maps(encoder, lambda: (encoder(torch.rand(1, 5, 8)), None)[1]))
+        ['self_attn']
     """
     known = attention_layers(model)
-    if unknown := sorted(set(layers or ()) - known.keys()):
-        raise ValueError(f"no attention layer {unknown[0]!r} in this model; it has {', '.join(known) or 'none'}")
     recorded: dict[str, tuple[Tensor, bool]] = {}
+
+    other_layers: list[str] = []
+
+    def record_other(name: str, weights: Tensor, is_self: bool) -> None:
+        other_layers.append(name)
+        if layers is None or name in layers:
+            recorded[name] = weights.to(device), is_self
+
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(model))
@@ -75,11 +93,31 @@ def attention_maps(
             if layers is None or name in layers:
                 for handle in _register_hooks(model, name, layer, recorded, device):
                     stack.callback(handle.remove)
+        if layers is None or not known.keys() >= set(layers):
+            stack.enter_context(recording_sdpa(model, record_other))
         lengths = run() or {}
+    if unknown := sorted(set(layers or ()) - known.keys() - recorded.keys()):
+        names = ", ".join(dict.fromkeys([*known, *other_layers])) or "none"
+        raise ValueError(f"no attention layer {unknown[0]!r} in this model; it has {names}")
     return {
         name: AttentionMap(weights, _layer_lengths(name, lengths, weights), is_self)
         for name, (weights, is_self) in recorded.items()
     }
+
+
+def layer_rollout(maps: Mapping[str, AttentionMap], *, residual: float = 0.5) -> Tensor:
+    """Return the (B, n, n) rollout over the self-attention layers of ``maps``, in their order, with heads averaged.
+
+    All layers must be on the same tokens: of an encoder-decoder model, pass the maps of the encoder or of the decoder.
+
+    Args:
+        maps: as returned by ``attention_maps``; cross-attention is left out.
+        residual: share of the residual connection, see ``graph.rollout``.
+    """
+    self_maps = [layer_map for layer_map in maps.values() if layer_map.is_self]
+    if not self_maps:
+        raise ValueError("a rollout needs at least one self-attention layer, got 0; pass the maps of a whole model")
+    return rollout([layer_map.weights.mean(dim=1) for layer_map in self_maps], self_maps[0].lengths, residual=residual)
 
 
 @contextmanager
@@ -106,7 +144,7 @@ def _register_hooks(
 
     def detect_cross(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nonlocal cross
-        cross = _has_other_sequence(host, args, kwargs)
+        cross = has_other_sequence(host, args, kwargs)
 
     def record(layer: AttentionLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = layer_call(layer, args, kwargs)
@@ -123,12 +161,6 @@ def _is_self(call: LayerCall, cross: bool) -> bool:
     if call.is_self is not None:
         return call.is_self
     return not cross and call.q.size(-2) == call.k.size(-2)
-
-
-def _has_other_sequence(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    arguments = inspect.signature(type(host).forward).bind(host, *args, **kwargs).arguments
-    arguments = {**arguments, **arguments.get("kwargs", {})}
-    return any(arguments.get(name) is not None for name in _OTHER_SEQUENCE)
 
 
 def _layer_lengths(name: str, lengths: Mapping[str, Tensor], weights: Tensor) -> Tensor | None:

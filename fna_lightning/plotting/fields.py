@@ -12,7 +12,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from fna_lightning.plotting.graphs import BLUE, COLORS, ORANGE
+from fna_lightning.plotting.style import BLUE, COLORS, MISSING, ORANGE, SECONDARY, SEQUENTIAL, styled
 
 Values = NDArray[np.floating]
 # Above this number of context points they are drawn smaller.
@@ -28,6 +28,7 @@ class WeightPanel:
     weights: Values
 
 
+@styled()
 def curve_figure(curves: Mapping[str, Mapping[int, float]], label: str) -> Figure:
     """Return a figure of a quantity against the number of context points, with logarithmic axes.
 
@@ -40,7 +41,7 @@ def curve_figure(curves: Mapping[str, Mapping[int, float]], label: str) -> Figur
     sizes = sorted({size for curve in curves.values() for size in curve})
     for number, (name, curve) in enumerate(curves.items()):
         color = COLORS[number % len(COLORS)]
-        axes.plot(list(curve), list(curve.values()), "o-", color=color, markersize=4, label=name or None)
+        axes.plot(list(curve), list(curve.values()), "o-", color=color, label=name or None)
     axes.set(xlabel="context points", ylabel=label, xscale="log")
     if all(value > 0.0 for curve in curves.values() for value in curve.values()):
         axes.set_yscale("log")
@@ -53,10 +54,11 @@ def curve_figure(curves: Mapping[str, Mapping[int, float]], label: str) -> Figur
     axes.set_xticks(sizes, ["" if close else str(size) for size, close in zip(sizes, crowded, strict=True)])
     axes.grid(alpha=0.3)
     if any(curves):
-        axes.legend(frameon=False)
+        axes.legend()
     return figure
 
 
+@styled()
 def map_figure(
     grid: Sequence[Values], mean: Values, deviation: Values | None, points: Values, names: Sequence[str]
 ) -> Figure:
@@ -76,20 +78,21 @@ def map_figure(
     size = 14.0 if len(points) <= MANY_POINTS else 3.0
     axes = figure.add_subplot(1, panels, 1)
     low, high = min(mean.min(), points[:, 2].min()), max(mean.max(), points[:, 2].max())
-    scale = {"cmap": "viridis", "vmin": low, "vmax": high}
+    scale = {"cmap": SEQUENTIAL, "vmin": low, "vmax": high}
     image = axes.pcolormesh(grid[0], grid[1], mean.T, shading="nearest", **scale)
     axes.scatter(points[:, 0], points[:, 1], c=points[:, 2], s=size, edgecolors="white", linewidths=0.4, **scale)
     figure.colorbar(image, ax=axes, label=names[2])
     _finish_map(axes, f"{names[2]} predicted from {len(points)} points", names)
     if deviation is not None:
         axes = figure.add_subplot(1, panels, 2)
-        image = axes.pcolormesh(grid[0], grid[1], deviation.T, shading="nearest", cmap="magma")
+        image = axes.pcolormesh(grid[0], grid[1], deviation.T, shading="nearest", cmap=SECONDARY)
         axes.scatter(points[:, 0], points[:, 1], s=size / 3.0, color="white", linewidths=0.0)
         figure.colorbar(image, ax=axes, label=f"standard deviation of {names[2]}")
-        _finish_map(axes, "uncertainty", names)
+        _finish_map(axes, "Uncertainty", names)
     return figure
 
 
+@styled()
 def weights_figure(context: Values, rows: Sequence[Sequence[WeightPanel]]) -> Figure:
     """Return a figure of attention weights over the context points, with one row of panels for each query.
 
@@ -109,8 +112,8 @@ def weights_figure(context: Values, rows: Sequence[Sequence[WeightPanel]]) -> Fi
         for axes, panel in zip(grid[number], panels, strict=True):
             _weight_panel(axes, context, panel)
             if number == 0:
-                axes.set_title(panel.title, fontsize="small")
-    figure.suptitle("weights of a query (cross) on the points;\nthe circle holds half of the weight", fontsize="small")
+                axes.set_title(panel.title, loc="center")
+    figure.suptitle("Weights of a query (cross) on the points;\nthe circle holds half of the weight")
     return figure
 
 
@@ -124,10 +127,10 @@ def half_weight_radius(distances: Values, weights: Values) -> float:
 def _weight_panel(axes: Axes, context: Values, panel: WeightPanel) -> None:
     share = panel.weights / max(panel.weights.max(), np.finfo(np.float32).tiny)
     radius = half_weight_radius(np.linalg.norm(context - panel.query, axis=1), panel.weights)
-    axes.scatter(context[:, 0], context[:, 1], s=3.0, color="#bbbbbb", linewidths=0.0)
+    axes.scatter(context[:, 0], context[:, 1], s=3.0, color=MISSING, linewidths=0.0)
     order = np.argsort(share)
     x, y = context[order].T
-    axes.scatter(x, y, s=40.0 * share[order], c=share[order], cmap="viridis_r", vmin=0.0, vmax=1.0)
+    axes.scatter(x, y, s=40.0 * share[order], c=share[order], cmap=f"{SEQUENTIAL}_r", vmin=0.0, vmax=1.0)
     axes.add_patch(Circle((panel.query[0], panel.query[1]), radius, fill=False, color=ORANGE, linewidth=1.2))
     axes.plot(*panel.query, "x", color=ORANGE, markersize=7, markeredgewidth=1.8)
     entropy = -np.sum(panel.weights * np.log(np.maximum(panel.weights, np.finfo(np.float32).tiny)))
@@ -136,11 +139,12 @@ def _weight_panel(axes: Axes, context: Values, panel: WeightPanel) -> None:
     margin = 0.05 * (high - low)
     axes.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
     axes.set(xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_visible(True)
 
 
 def _finish_map(axes: Axes, title: str, names: Sequence[str]) -> None:
     axes.set(xlabel=names[0], ylabel=names[1])
-    axes.set_title(title, fontsize="medium")
+    axes.set_title(title)
 
 
 def _profile_figure(x: Values, mean: Values, deviation: Values | None, points: Values, names: Sequence[str]) -> Figure:
@@ -153,6 +157,6 @@ def _profile_figure(x: Values, mean: Values, deviation: Values | None, points: V
         axes.fill_between(x, low, high, color=BLUE, alpha=0.2, label="± 2 standard deviations")
     axes.plot(points[:, 0], points[:, 1], ".", color=ORANGE, label="measured")
     axes.set(xlabel=names[0], ylabel=names[1])
-    axes.legend(frameon=False)
+    axes.legend()
     axes.grid(alpha=0.3)
     return figure

@@ -6,10 +6,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from fna_lightning.graph import path_lengths
-from fna_lightning.plotting.graphs import ORANGE
+from fna_lightning.plotting.style import ORANGE, SEQUENTIAL, styled
 
 # from transparent to opaque: patches without attention keep their appearance
 GLOW = LinearSegmentedColormap.from_list("glow", [(*to_rgb(ORANGE), 0.0), (*to_rgb(ORANGE), 0.9)])
@@ -50,13 +51,15 @@ def draw_over_image(axes: Axes, pixels: Tensor, values: Tensor, title: str, *, h
     axes.imshow(_channels_last(pixels).mean(axis=-1), cmap="gray", vmin=0, vmax=255, extent=(0, size, size, 0))
     scale: dict[str, Any] = {"cmap": GLOW, "vmin": 0}
     if hops:
-        scale = {"cmap": "viridis", "vmin": 1, "vmax": max(2.0, float(values.nan_to_num().max())), "alpha": 0.6}
+        scale = {"cmap": SEQUENTIAL, "vmin": 1, "vmax": max(2.0, float(values.nan_to_num().max())), "alpha": 0.6}
     overlay = axes.imshow(values.cpu().numpy(), extent=(0, size, size, 0), interpolation="nearest", **scale)
     axes.set_title(title, fontsize="small")
     axes.set_axis_off()
-    axes.figure.colorbar(overlay, ax=axes, fraction=0.045, pad=0.03).ax.tick_params(labelsize=6)
+    ticks = MaxNLocator(integer=True) if hops else None
+    axes.figure.colorbar(overlay, ax=axes, fraction=0.045, pad=0.03, ticks=ticks).ax.tick_params(labelsize=6)
 
 
+@styled()
 def picture_figure(pixels: Tensor, rows: dict[str, dict[str, Tensor]]) -> Figure:
     """Return a figure with one row per model: the image, the attention of each layer, and the hops of the last layer.
 

@@ -131,11 +131,11 @@ class Context:
 
     def load_model(self, cell: Cell) -> "StudiedModel | None":
         """Return the trained model of a text cell; None if the cell is not finished."""
-        from fna_lightning.analysis.study_models import open_model
+        from fna_lightning.analysis import load
 
         if not cell.finished(self.runs):
             return None
-        return open_model(cell.folder(self.runs) / "checkpoints" / "best.ckpt")
+        return load(cell.folder(self.runs) / "checkpoints" / "best.ckpt")
 
     def texts(self, model: "StudiedModel", split: str = "train") -> "list[Example]":
         """Return the texts over which graph measures are averaged."""

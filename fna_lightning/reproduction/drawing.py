@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fna_lightning.plotting.graphs import BLUE, GRAY, GREEN, ORANGE, PURPLE
+from fna_lightning.plotting.style import BLUE, GRAY, GREEN, ORANGE, PURPLE
 from fna_lightning.reproduction.artifact import Row
 
 # attention: (color, marker); the colors are distinguishable with color blindness, the markers in print

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from fna_lightning.experiments.processes import run_jobs
+from fna_lightning.plotting.style import styled
 from fna_lightning.reproduction.artifact import Artifact, Result
 from fna_lightning.reproduction.artifacts import all_artifacts
 from fna_lightning.reproduction.context import Context
@@ -70,7 +71,8 @@ def run_artifact(name: str, scale: Scale, out: Path, runs: Path, workers: int = 
     try:
         skip_reason = artifact.skip_reason(scale)
         context = Context(scale, runs, folder, workers, train)
-        result = Result(not_run=skip_reason) if skip_reason else artifact.run(context)
+        with styled():
+            result = Result(not_run=skip_reason) if skip_reason else artifact.run(context)
     except Exception as exception:
         error, details = f"{type(exception).__name__}: {exception}", traceback.format_exc()
     stored = {

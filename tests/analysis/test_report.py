@@ -1,18 +1,19 @@
-"""The JSON of a report: which fields are in results.json, which only on the page, and how they are encoded."""
+"""The report as JSON: which fields are in results.json, and how values are written."""
 
-import base64
+import json
 import math
+from pathlib import Path
 
-import numpy as np
+import pytest
 import torch
 
 from fna_lightning.analysis.report import (
-    NO_PARENT,
     AblationCurve,
     AblationReport,
+    CrossHead,
     ExampleReport,
-    GrowthReport,
     HeadReport,
+    LengthReport,
     ModelInfo,
     ModelReport,
     Report,
@@ -20,59 +21,96 @@ from fna_lightning.analysis.report import (
     Summary,
     to_json,
 )
+from fna_lightning.errors import UsageError
 
-WEIGHTS = torch.tensor([[0.25, 0.75], [0.0, 1.0]], dtype=torch.float64)
-PARENTS = torch.tensor([[-1, 0], [-1, -1]], dtype=torch.int32)
+WEIGHTS = torch.tensor([[0.25, 0.75], [0.0, 1.0]])
 
 
 def example_report() -> Report:
-    head = HeadReport("layer", 0, {"mean_hops": math.nan}, [1.0, 0.25], WEIGHTS, PARENTS, PARENTS, None)
-    model = ModelReport("positive", 0.9, [head], b"png")
-    pixels = torch.zeros(1, 2, 2, dtype=torch.uint8)
-    curve = AblationCurve([1.0], None)
+    head = HeadReport("layer", 0, {"entropy": 0.5, "mean_hops": math.nan}, [1.0, 0.25], [0.0, 1.5], WEIGHTS)
+    cross = CrossHead("layer", 0, 1.5, WEIGHTS)
+    model = ModelReport("positive", 0.9, True, {"positive": 0.9, "negative": 0.1}, [head], [cross], WEIGHTS)
+    curve = AblationCurve([1.0], [0.9], [1.0])
     return Report(
         title="title",
+        kind="text",
+        unit="texts",
         version="1",
         max_length=8,
         seed=0,
-        models=[ModelInfo("a", "DotProduct()", "best.ckpt")],
-        examples=[ExampleReport("text 1", ["a", "b"], None, [model], pixels)],
+        models=[ModelInfo("a", "DotProduct()", "best.ckpt", {"layer": "layer 1"})],
+        examples=[ExampleReport("text 1", ["a", "b"], "positive", [model], pixels=torch.zeros(1, 2, 2))],
         split=SplitReport("val", 1, [[]]),
         ablation=[AblationReport([0.0], curve, curve)],
-        growth=[GrowthReport([1], [None])],
+        lengths=[LengthReport([1], [None], [Summary(1.0, 0.0, 4)], [None])],
     )
 
 
-def test_results_leave_out_what_only_the_page_needs() -> None:
+def test_results_leave_out_tensors() -> None:
     results = to_json(example_report())
     (example,) = results["examples"]
-    assert set(example) == {"title", "words", "label", "models"}
-    (model,) = example["models"]
-    assert set(model) == {"prediction", "probability", "heads"}
-    assert model["heads"] == [{"layer": "layer", "head": 0, "measures": {"mean_hops": None}, "spectrum": [1.0, 0.25]}]
-    assert results["ablation"] == [
+    assert example == {
+        "title": "text 1",
+        "words": ["a", "b"],
+        "label": "positive",
+        "models": [
+            {
+                "prediction": "positive",
+                "probability": 0.9,
+                "correct": True,
+                "probabilities": {"positive": 0.9, "negative": 0.1},
+                "heads": [
+                    {
+                        "layer": "layer",
+                        "head": 0,
+                        "measures": {"entropy": 0.5, "mean_hops": None},
+                        "spectrum": [1.0, 0.25],
+                        "laplacian": [0.0, 1.5],
+                        "near_uniform": False,
+                    }
+                ],
+                "cross": [{"layer": "layer", "head": 0, "neighbors": 1.5}],
+            }
+        ],
+        "stored": True,
+        "truncated": False,
+        "source_words": None,
+        "target_words": None,
+    }
+    curve = {"probability": [1.0], "probability_low": [0.9], "probability_high": [1.0]}
+    curve |= {"accuracy": None, "accuracy_low": None, "accuracy_high": None}
+    assert results["ablation"] == [{"p": [0.0], "edges": curve, "nodes": curve}]
+    assert results["lengths"] == [
         {
-            "p": [0.0],
-            "edges": {"probability": [1.0], "accuracy": None},
-            "nodes": {"probability": [1.0], "accuracy": None},
+            "lengths": [1],
+            "mean_hops": [None],
+            "entropy": [{"mean": 1.0, "std": 0.0, "count": 4}],
+            "effective_neighbors": [None],
         }
     ]
-    assert results["growth"] == [{"lengths": [1], "mean_hops": [None]}]
     assert results["split"] == {"name": "val", "count": 1, "models": [[]]}
+    assert results["models"][0]["layers"] == {"layer": "layer 1"}
 
 
-def test_the_page_gets_encoded_matrices_and_images() -> None:
-    (example,) = to_json(example_report(), page=True)["examples"]
-    (model,) = example["models"]
-    (head,) = model["heads"]
-    weights = np.frombuffer(base64.b64decode(head["weights"]), "<f4").reshape(2, 2)
-    assert weights.tolist() == WEIGHTS.tolist()
-    assert np.frombuffer(base64.b64decode(head["parents"]), "<u2").tolist() == [NO_PARENT, 0, NO_PARENT, NO_PARENT]
-    assert head["points"] is None
-    assert "hops" not in head
-    assert model["cross_attention"] == "data:image/png;base64," + base64.b64encode(b"png").decode()
-    assert base64.b64decode(example["pixels"].partition(",")[2]).startswith(b"\x89PNG")
+@pytest.mark.parametrize(("entropy", "uniform"), [(0.98, False), (0.981, True)])
+def test_a_head_above_the_threshold_is_near_uniform(entropy: float, uniform: bool) -> None:
+    head = HeadReport("layer", 0, {"entropy": entropy})
+    assert head.near_uniform is uniform
+    assert to_json(head)["near_uniform"] is uniform
 
 
 def test_a_summary_is_plain_json() -> None:
     assert to_json({"gap": Summary(0.5, math.inf, 3)}) == {"gap": {"mean": 0.5, "std": None, "count": 3}}
+
+
+def test_to_json_writes_the_numbers(tmp_path: Path) -> None:
+    report = example_report()
+    report.to_json(tmp_path / "new" / "results.json")
+    assert json.loads((tmp_path / "new" / "results.json").read_text()) == to_json(report)
+
+
+def test_examples_by_index() -> None:
+    report = example_report()
+    assert report.example(-1) is report.example(0) is report.examples[0]
+    with pytest.raises(UsageError, match="there is no example 1; the report has 1, numbered from 0"):
+        report.example(1)

@@ -101,7 +101,7 @@ def test_tensorboard_gets_scalars_and_figures(tmp_path: Path) -> None:
     trainer(tmp_path, AttentionGraph(max_length=24)).fit(task(), FewReviews())
     tags = board_tags(tmp_path)
     assert {"attention/spectral_gap", "heads/encoder.layers.0.self_attn/0/entropy"} <= set(tags["scalars"])
-    figures = {"gap_during_training", "hop_matrix", "spectrum", "diffusion_map"}
+    figures = {"gap_during_training", "attention_matrix", "hop_matrix", "spectrum", "diffusion_map"}
     assert {f"attention_figures/{name}" for name in figures} <= set(tags["images"])
     assert tags["histograms"] == ["attention_figures/hops"]
 

@@ -1,27 +1,22 @@
-"""``analyze`` on texts: numbers, figures, and a page that works in a browser without network."""
+"""``analyze`` on texts: numbers, figures and tables."""
 
-import asyncio
 import json
-import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from fna_lightning.analysis.page import embed
-from fna_lightning.analysis.study_models import open_model
+from fna_lightning.analysis import load
 from fna_lightning.checkpoints.load import load_task
 from fna_lightning.cli import main
-from fna_lightning.graph import measure, shortest_path
+from fna_lightning.graph import measure
 from fna_lightning.introspection.ablation import ablated
 
-from helpers.browser import CHROMIUM, browser
 from helpers.tiny_runs import train_tiny
 
 pytestmark = pytest.mark.e2e
 
 TEXT = "the plot was gripping and the music was not what i call tinny"
-HOSTILE = "the plot </script><script>alert(1)</script> <img src=x onerror=alert(2)> {{data}} was gripping"
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +37,20 @@ def analyze(folder: Path, *arguments: object) -> dict:
 def test_results_match_the_graph_functions(checkpoints, tmp_path) -> None:
     results = analyze(tmp_path, checkpoints[0], "--text", TEXT, "--json", tmp_path / "copy.json")
     assert json.loads((tmp_path / "copy.json").read_text()) == results
-    model = open_model(checkpoints[0])
+    model = load(checkpoints[0])
     (layer,) = model.maps(model.codec.encode(TEXT)).values()
     expected = measure(layer.weights, layer.lengths)
     (example,) = results["examples"]
     assert example["words"] == TEXT.split()
-    for head in example["models"][0]["heads"]:
+    *heads, mean = example["models"][0]["heads"]
+    assert mean["head"] == -1
+    for head in heads:
         for name, values in expected.items():
             assert head["measures"][name] == pytest.approx(values[0, head["head"]].item())
         assert head["spectrum"][0] == pytest.approx(1)
         assert 1 - head["spectrum"][1] == pytest.approx(head["measures"]["spectral_gap"], abs=1e-6)
     assert results["split"] is None
-    for name in ("spectrum", "hops", "diffusion_map", "ablation", "path_length"):
+    for name in ("spectrum", "hops", "diffusion_map", "ablation", "lengths"):
         assert (tmp_path / f"{name}.png").stat().st_size > 3000
 
 
@@ -62,7 +59,7 @@ def test_a_split_and_a_comparison(checkpoints, tmp_path, capsys) -> None:
     results = analyze(tmp_path, first, "--against", other, "--split", "test", "--count", "6", "--max-length", "24")
     assert [model["label"] for model in results["models"]] == ["reviews_fna", "reviews_dp"]
     assert results["split"]["count"] == 6
-    assert len(results["split"]["models"]) == len(results["ablation"]) == len(results["growth"]) == 2
+    assert len(results["split"]["models"]) == len(results["ablation"]) == len(results["lengths"]) == 2
     for curve in results["ablation"]:
         assert curve["p"][0] == 0
         assert curve["p"][-1] == 1
@@ -71,7 +68,32 @@ def test_a_split_and_a_comparison(checkpoints, tmp_path, capsys) -> None:
         assert curve["edges"]["probability"][-1] == pytest.approx(curve["nodes"]["probability"][-1])
     printed = capsys.readouterr().out
     assert "mean over 6 texts spread evenly over the split 'test' and over all heads" in printed
-    assert "4 in 1 layer " in printed
+    assert "4 heads in 1 layer " in printed
+    mean = sum(head["measures"]["spectral_gap"]["mean"] for head in results["split"]["models"][1] if head["head"] >= 0)
+    assert f"{mean / 4:.4f}" in printed
+    labelled = [example["models"][0]["correct"] for example in results["examples"]]
+    assert f"reviews_fna: {sum(labelled)} of 6 predictions are right" in printed
+    assert ("(wrong)" in printed) is any(
+        not model["correct"] for part in results["examples"] for model in part["models"]
+    )
+
+
+def test_texts_and_a_split_together_and_run_folders_everywhere(checkpoints, tmp_path, capsys) -> None:
+    first, other = (path.parents[1] for path in checkpoints)
+    options = ("--text", TEXT, "--count", "3", "--depth", "1", "--max-length", "16")
+    results = analyze(tmp_path, first, "--against", other, *options)
+    assert [example["stored"] for example in results["examples"]] == [True, True, False, False]
+    assert results["examples"][0]["title"] == "text 1"
+    assert results["split"]["name"] == "val"
+    assert results["split"]["count"] == 3
+    # without a terminal, progress is one line for each part of the work
+    error = capsys.readouterr().err
+    assert [line for line in error.splitlines() if "steps" in line] == [
+        "examples: 4 steps",
+        "ablation: 44 steps",
+        "measures against length: 10 steps",
+        "files: 3 steps",
+    ]
 
 
 def test_ablation_with_p_zero_changes_nothing_and_with_p_one_removes_attention(checkpoints) -> None:
@@ -92,7 +114,7 @@ def test_a_text_of_one_token(checkpoints, tmp_path) -> None:
     for head in results["examples"][0]["models"][0]["heads"]:
         assert head["measures"]["spectral_gap"] == 1
         assert head["measures"]["mean_hops"] is None
-    assert "NaN" not in (tmp_path / "index.html").read_text()
+    assert "NaN" not in (tmp_path / "results.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -125,42 +147,3 @@ def test_models_with_different_tokens_are_not_compared(checkpoints, tmp_path, ca
     torch.save(content, tmp_path / "other.ckpt")
     assert main(["analyze", str(checkpoints[0]), "--against", str(tmp_path / "other.ckpt"), "--text", "a"]) == 2
     assert "has different tokens from" in capsys.readouterr().err
-
-
-def test_texts_cannot_inject_html_into_the_page(checkpoints, tmp_path) -> None:
-    data = embed({"words": [HOSTILE, "\u2028", "<!--"], "value": float("nan")})
-    assert "<" not in data
-    assert "\u2028" not in data
-    assert json.loads(data) == {"words": [HOSTILE, "\u2028", "<!--"], "value": None}
-    analyze(tmp_path, checkpoints[0], "--text", HOSTILE)
-    page = (tmp_path / "index.html").read_text()
-    assert page.count("</script>") == 2
-    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
-def test_clicking_two_tokens_shows_the_path(checkpoints, tmp_path) -> None:
-    pytest.importorskip("aiohttp", reason="the browser is driven over a web socket: pip install aiohttp")
-    analyze(tmp_path, checkpoints[0], "--against", checkpoints[1], "--text", f"{TEXT} {HOSTILE}")
-
-    async def visit() -> tuple[list[list[str]], list[str], list[str]]:
-        async with browser(tmp_path / "profile") as tab:
-            await tab.open((tmp_path / "index.html").as_uri())
-            await tab.click("#tokens [data-token='1']")
-            await tab.click("#tokens [data-token='9']")
-            routes = await tab.run(
-                "[...document.querySelectorAll('.route')].map(r => [...r.querySelectorAll('.token')]"
-                ".map(t => t.textContent))"
-            )
-            shown = await tab.run("[...document.querySelectorAll('#tokens .token')].map(t => t.textContent)")
-            return routes, shown, tab.problems
-
-    routes, shown, problems = asyncio.run(visit())
-    assert problems == []
-    words = [*TEXT.split(), *HOSTILE.split()]
-    # texts are shown literally and never interpreted
-    assert shown == words
-    for path, route in zip(checkpoints, routes, strict=True):
-        model = open_model(path)
-        (layer,) = model.maps(model.codec.encode(" ".join(words))).values()
-        assert route == [words[token] for token in shortest_path(layer.weights[0, 0].double(), 1, 9)]

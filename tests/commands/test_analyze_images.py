@@ -37,9 +37,12 @@ def test_a_split(checkpoint, tmp_path) -> None:
     assert example["words"][:2] == ["CLS", "1,1"]
     assert len(example["words"]) == 17
     assert "pixels" not in example
-    assert results["growth"][0]["lengths"] == []
+    assert results["lengths"][0]["lengths"] == []
+    assert all(
+        part["models"][0]["correct"] is (part["models"][0]["prediction"] == part["label"])
+        for part in results["examples"]
+    )
     assert (tmp_path / "over_image_1.png").stat().st_size > 3000
-    assert "data:image/png;base64," in (tmp_path / "index.html").read_text()
 
 
 def test_an_image_file_and_a_comparison(checkpoint, tmp_path) -> None:
@@ -55,7 +58,7 @@ def test_an_image_file_and_a_comparison(checkpoint, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--text", "a film"], "is an image model; pass images by --image"),
+        (["--text", "a film"], "is an image model and does not take texts; pass images by --image"),
         (["--image", "nowhere.png"], "no image 'nowhere.png'; give the path of a file that ends in .jpg"),
     ],
 )

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fna_lightning.analysis.study_models import open_model
+from fna_lightning.analysis import load, study
 from fna_lightning.analysis.translation_models import TranslationModel
 from fna_lightning.cli import main
-from fna_lightning.graph import measure
+from fna_lightning.graph import effective_neighbors, measure
 
 from helpers.tiny_translation import train_tiny_translation
 
@@ -30,7 +30,7 @@ def test_source_and_translation_are_graphs(checkpoint, tmp_path) -> None:
     source, translation = results["examples"]
     assert source["words"] == [*text.split(), "</s>"]
     assert translation["words"][0] == "<s>"
-    model = open_model(checkpoint)
+    model = load(checkpoint)
     assert isinstance(model, TranslationModel)
     ids = [*model.codec.encode(text), 3]
     hypothesis = model.translate([ids])[0]
@@ -38,7 +38,9 @@ def test_source_and_translation_are_graphs(checkpoint, tmp_path) -> None:
     assert translation["words"][1:] == model.codec.target_words(hypothesis.tokens)
     maps = model.pair_maps(ids, hypothesis.tokens)
     for example, part in ((source, ".encoder."), (translation, ".decoder.")):
-        for head in example["models"][0]["heads"]:
+        heads = [head for head in example["models"][0]["heads"] if head["head"] >= 0]
+        assert heads
+        for head in heads:
             assert part in head["layer"]
             layer = maps[head["layer"]]
             expected = measure(layer.weights, layer.lengths)["entropy"][0, head["head"]].item()
@@ -50,16 +52,34 @@ def test_source_and_translation_are_graphs(checkpoint, tmp_path) -> None:
     )
     for name in ("cross_attention", "cross_attention_2", "hops", "ablation"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    page = (tmp_path / "index.html").read_text()
-    assert page.count("data:image/png;base64,") == 2
-    assert "cross_attention" not in translation["models"][0]
+    # rows of the cross-attention are target words, columns are source words
+    report = study(model, sources=[text])
+    assert report.kind == "translation"
+    source_report, target_report = report.examples
+    assert source_report.models[0].cross == []
+    assert target_report.source_words == source["words"]
+    assert target_report.target_words == [*translation["words"][1:], "</s>"]
+    for head, written in zip(target_report.models[0].cross, translation["models"][0]["cross"], strict=True):
+        layer = maps[head.layer].weights[0].float()
+        expected = layer.mean(dim=0) if head.head == -1 else layer[head.head]
+        assert head.weights is not None
+        torch.testing.assert_close(head.weights, expected)
+        assert head.weights.shape == (len(translation["words"]), len(source["words"]))
+        assert written["neighbors"] == pytest.approx(effective_neighbors(expected).mean().item())
+    assert report.models[0].layers[target_report.models[0].cross[0].layer] == "decoder layer 1 (cross)"
 
 
 def test_a_split_and_its_ablation(checkpoint, tmp_path, capsys) -> None:
     assert main(["analyze", str(checkpoint), "--split", "test", "--count", "5", "--out", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["split"]["count"] == 5
-    assert len(results["examples"]) == 6
+    # two graphs for each text; the references are known
+    assert len(results["examples"]) == 10
+    assert [part["stored"] for part in results["examples"]] == [True] * 6 + [False] * 4
+    assert all(part["label"] for part in results["examples"])
+    # the split has the heads of the encoder and of the decoder
+    layers = {head["layer"].split(".")[1] for head in results["split"]["models"][0]}
+    assert layers == {"encoder", "decoder"}
     (curve,) = results["ablation"]
     assert curve["edges"]["accuracy"][0] == curve["nodes"]["accuracy"][0]
     assert curve["edges"]["probability"][-1] == pytest.approx(curve["nodes"]["probability"][-1])

@@ -8,9 +8,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fna_lightning.graph import (
+    algebraic_connectivity,
     diffusion_distance,
     diffusion_map,
+    direction,
     effective_rank,
+    laplacian_spectrum,
+    measure,
     path_lengths,
     rollout,
     row_entropy,
@@ -27,6 +31,11 @@ STOCHASTIC: dict[str, Callable[..., object]] = {
     "row_entropy": row_entropy,
     "tv_to_uniform": tv_to_uniform,
     "effective_rank": effective_rank,
+    "effective_neighbors": lambda weights, lengths=None: measure(weights, lengths, ["effective_neighbors"]),
+    "laplacian_spectrum": laplacian_spectrum,
+    "algebraic_connectivity": algebraic_connectivity,
+    "direction": direction,
+    "direction_stationary": lambda weights, lengths=None: direction(weights, lengths, queries="stationary"),
     "diffusion_map": lambda weights, lengths=None: diffusion_map(weights, lengths=lengths),
     "diffusion_distance": lambda weights, lengths=None: diffusion_distance(weights, lengths=lengths),
     "rollout": lambda weights, lengths=None: rollout([weights], lengths),

@@ -35,6 +35,20 @@ def test_padding_gets_no_weight() -> None:
     assert result[1, 0, :, 2:].eq(0).all()
 
 
+def test_layers_of_several_sequences_and_heads() -> None:
+    """Each sequence and head is rolled out by itself; heads may be averaged first."""
+    layers = [torch.stack([random_matrix(4, 10 * layer + seed) for seed in range(6)]) for layer in range(3)]
+    layers = [layer.reshape(2, 3, 4, 4) for layer in layers]
+    result = rollout(layers)
+    assert result.shape == (2, 3, 4, 4)
+    assert_close(result[1, 2], rollout([layer[1, 2] for layer in layers]))
+    means = rollout([layer.mean(dim=1) for layer in layers])
+    assert means.shape == (2, 4, 4)
+    assert_close(means[1], rollout([layer[1].mean(dim=0) for layer in layers]))
+    # one tensor with the layers in its first dimension is a list of them
+    assert_close(rollout(torch.stack(layers)), result)
+
+
 def test_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="at least one layer, got 0"):
         rollout([])

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-CENTER = """(() => {
+POINT = """(() => {
   const element = document.querySelector(%s);
   element.scrollIntoView({block: "center"});
   const box = element.getBoundingClientRect();
-  return [box.x + box.width / 2, box.y + box.height / 2];
+  return [box.x + box.width * %s, box.y + box.height * %s];
 })()"""
 
 
@@ -48,6 +48,7 @@ class Tab:
 
     async def open(self, address: str) -> None:
         """Load a page and wait until it is complete."""
+        self.problems.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
         await self.call("Page.navigate", url=address)
@@ -57,12 +58,31 @@ class Tab:
             await asyncio.sleep(0.1)
         raise AssertionError(f"{address} did not load")
 
-    async def click(self, selector: str) -> None:
-        """Click the center of an element."""
-        x, y = await self.run(CENTER % json.dumps(selector))
-        for event in ("mouseMoved", "mousePressed", "mouseReleased"):
-            button = {} if event == "mouseMoved" else {"button": "left", "clickCount": 1}
-            await self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, **button)
+    async def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
+        """Click an element: its center, or the point at these fractions of its width and height."""
+        x, y = await self.hover(selector, across, down)
+        for event in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
+
+    async def hover(self, selector: str, across: float = 0.5, down: float = 0.5) -> tuple[float, float]:
+        """Move the mouse over an element and return its position."""
+        x, y = await self.run(POINT % (json.dumps(selector), across, down))
+        await self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        return x, y
+
+    async def wait(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        for _ in range(300):
+            if await self.run(f"Boolean({condition})"):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{condition} did not become true; problems: {self.problems}")
+
+    async def emulate(self, width: int, height: int, scheme: str) -> None:
+        """Set the size of the window and the preferred color scheme, "light" or "dark"."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def screenshot(self, path: Path) -> None:
         """Write a PNG of the whole page."""
@@ -81,7 +101,7 @@ class Tab:
             self.problems.append(str(params["args"]))
         if message.get("method") == "Network.requestWillBeSent":
             address = params["request"]["url"]
-            if not address.startswith(("file:", "data:", "about:")):
+            if not address.startswith(("file:", "data:", "blob:", "about:")):
                 self.problems.append(f"network request to {address}")
 
 

@@ -14,8 +14,6 @@ from torchmetrics import MetricCollection
 
 tf = pytest.importorskip("transformers", reason="needs the extra `hf`")
 
-from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: E402
-
 from fna_lightning.callbacks import AttentionGraph  # noqa: E402
 from fna_lightning.cli import main  # noqa: E402
 from fna_lightning.graph import spectral_gap  # noqa: E402
@@ -23,19 +21,7 @@ from fna_lightning.integrations import hf  # noqa: E402
 from fna_lightning.task import Task  # noqa: E402
 
 from helpers.hf_models import inputs, tiny  # noqa: E402
-
-WORDS = ["the", "plot", "was", "not", "what", "i", "call", "gripping", "a", "film", "to", "remember"]
-
-
-def save(model: Any, folder: Path) -> str:
-    """Save the model with a tokenizer of a few words, and return its name for `analyze`."""
-    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[CLS]", "[UNK]", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 1)])
-    tf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
-    model.save_pretrained(folder)
-    return f"hf:{folder}"
+from helpers.hf_tokenizer import save  # noqa: E402
 
 
 def analyze(folder: Path, *words: str) -> dict[str, Any]:
@@ -54,7 +40,8 @@ def test_a_model_is_analyzed_against_its_dot_product_version(tmp_path: Path) -> 
     assert "DotProduct" in report["models"][1]["attention"]
     (example,) = report["examples"]
     assert example["words"] == ["[CLS]", "the", "plot", "was", "not", "what", "i", "call", "gripping"]
-    assert [len(model["heads"]) for model in example["models"]] == [8, 8]
+    # two layers of four heads, each followed by their mean
+    assert [len(model["heads"]) for model in example["models"]] == [10, 10]
     # The first layer of the dot-product version is compared with transformers' own weights.
     model = tf.BertForSequenceClassification.from_pretrained(tmp_path / "plain", attn_implementation="eager").eval()
     ids = torch.tensor([[1, *range(3, 11)]])
@@ -71,7 +58,7 @@ def test_a_model_is_analyzed_against_its_dot_product_version(tmp_path: Path) -> 
 def test_language_models_and_encoders_are_analyzed(name: str, layers: int, tmp_path: Path) -> None:
     report = analyze(tmp_path / "out", save(hf.enable(tiny(name), 1.2, 1.5), tmp_path / name))
     (example,) = report["examples"]
-    assert len(example["models"][0]["heads"]) == 4 * layers
+    assert [head["head"] for head in example["models"][0]["heads"]] == [0, 1, 2, 3, -1] * layers
 
 
 def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fna_lightning.attention import DotProduct, Fractional, MultiheadAttention
-from fna_lightning.introspection.maps import attention_layers, attention_maps
+from fna_lightning.graph import rollout
+from fna_lightning.introspection.maps import AttentionMap, attention_layers, attention_maps, layer_rollout
 from fna_lightning.nn import Encoder, LayerConfig
 
 
@@ -87,3 +88,23 @@ def test_invalid_arguments() -> None:
 
     with pytest.raises(ValueError, match=r"lengths of own must be \(2,\), one for each sequence, got \(1,\)"):
         attention_maps(decoder, run)
+
+
+def test_the_rollout_of_a_model_averages_heads_and_leaves_out_cross_attention() -> None:
+    torch.manual_seed(0)
+    lengths = torch.tensor([5, 3])
+    weights = torch.zeros(2, 2, 3, 5, 5, dtype=torch.float64)
+    weights[:, 0] = torch.randn(2, 3, 5, 5).softmax(-1)
+    weights[:, 1, :, :3, :3] = torch.randn(2, 3, 3, 3).softmax(-1)
+    cross = AttentionMap(torch.rand(2, 3, 5, 7), lengths, is_self=False)
+    maps = {
+        "layers.0.self_attn": AttentionMap(weights[0], lengths, is_self=True),
+        "layers.0.cross_attn": cross,
+        "layers.1.self_attn": AttentionMap(weights[1], lengths, is_self=True),
+    }
+    result = layer_rollout(maps)
+    assert result.shape == (2, 5, 5)
+    assert_close(result, rollout([weights[0].mean(1), weights[1].mean(1)], lengths))
+    assert_close(layer_rollout(maps, residual=0.0)[0], weights[1, 0].mean(0) @ weights[0, 0].mean(0))
+    with pytest.raises(ValueError, match="at least one self-attention layer, got 0"):
+        layer_rollout({"cross": cross})

@@ -4,6 +4,7 @@ A model with FNA is studied unchanged. Any other model keeps its dot-product att
 that it can be recorded. For an encoder-decoder, the encoder is studied.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,6 @@ from fna_lightning.attention import DotProduct
 from fna_lightning.errors import UsageError, first_line
 from fna_lightning.integrations.hf.layers import add_core, interface_layers, refuse_unsupported
 from fna_lightning.integrations.hf.settings import NAME
-
-NO_CLASSES = ("no classes",)
 
 
 class Reader(nn.Module):
@@ -48,7 +47,7 @@ class Reader(nn.Module):
 
 @dataclass(frozen=True)
 class TokenizerCodec:
-    """A transformers tokenizer with the class names of a model."""
+    """A transformers tokenizer with the class names of a model, which are empty for a model without classes."""
 
     fast: Any
     class_names: Sequence[str]
@@ -84,16 +83,30 @@ def open_reader(name: str) -> tuple[Reader, TokenizerCodec, Path]:
         model_class = AutoModel
     model = model_class.from_pretrained(name, trust_remote_code=False).eval()
     try:
-        refuse_unsupported(model)
+        reader, codec = _reader(model, tokenizer)
     except ValueError as error:
         raise UsageError(f"hf:{name}: {error}") from error
+    return reader, codec, Path(name)
+
+
+def reader_of(model: PreTrainedModel, tokenizer: Any) -> tuple[Reader, TokenizerCodec]:
+    """Return the adapter of a copy of ``model``, which itself stays as it is."""
+    try:
+        return _reader(copy.deepcopy(model).eval(), tokenizer)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _reader(model: PreTrainedModel, tokenizer: Any) -> tuple[Reader, TokenizerCodec]:
+    """Return the adapter of a model, whose attention is computed in attention cores from now on."""
+    refuse_unsupported(model)
     if model.config._attn_implementation != NAME:
         for layer in interface_layers(model).values():
             add_core(layer, DotProduct())
         model.set_attn_implementation(NAME)
     names = _class_names(model, tokenizer)
-    max_length = min(getattr(config, "max_position_embeddings", None) or 512, tokenizer.model_max_length)
-    return Reader(model), TokenizerCodec(tokenizer, names, max_length), Path(name)
+    max_length = min(getattr(model.config, "max_position_embeddings", None) or 512, tokenizer.model_max_length)
+    return Reader(model), TokenizerCodec(tokenizer, names, max_length)
 
 
 def _class_names(model: PreTrainedModel, tokenizer: Any) -> Sequence[str]:
@@ -103,5 +116,5 @@ def _class_names(model: PreTrainedModel, tokenizer: Any) -> Sequence[str]:
     if "Classification" in type(model).__name__ and len(labels) == classes:
         return [labels[number] for number in range(classes)]
     if classes == 1:
-        return NO_CLASSES
+        return ()
     return [repr(tokenizer.decode([number])) for number in range(classes)]

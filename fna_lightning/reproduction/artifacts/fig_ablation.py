@@ -34,6 +34,7 @@ def run(context: Context) -> Result:
                 result.notes.append(context.missing_reason([cell]))
                 continue
             curves = ablation_report(model, context.texts(model, "test"), 0)
+            assert curves is not None
             for position, removed in enumerate(KINDS):
                 panel = axes[2 * number + position]
                 accuracy = [100.0 * value for value in getattr(curves, removed).accuracy]

@@ -12,7 +12,7 @@ from fna_lightning.reproduction.paper import paper_values
 
 def run(context: Context) -> Result:
     """Compute mean hops of texts truncated to growing lengths."""
-    from fna_lightning.analysis.measurements import growth_lengths, growth_report
+    from fna_lightning.analysis.measurements import length_report, study_lengths
 
     published = paper_values()["graph"]
     result, lines = Result(), []
@@ -26,9 +26,9 @@ def run(context: Context) -> Result:
             if model is None:
                 continue
             examples = context.texts(model)
-            lengths = growth_lengths(examples, context.scale.length)
-            means = growth_report(model, examples, lengths).mean_hops
-            curves.append([math.nan if mean is None else mean for mean in means])
+            lengths = study_lengths(examples, context.scale.length)
+            means = length_report(model, examples, lengths).mean_hops
+            curves.append([math.nan if mean is None else mean.mean for mean in means])
             lines.append([f"{ATTENTIONS[name]}, seed {cell.seed}", *(f"{mean:.3f}" for mean in curves[-1])])
             if name == "fna":
                 largest.append(max(curves[-1]))

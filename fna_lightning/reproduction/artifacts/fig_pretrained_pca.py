@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.errors import first_line
-from fna_lightning.plotting.graphs import COLORS
+from fna_lightning.plotting.style import COLORS
 from fna_lightning.reproduction.artifact import Artifact, Result, Table
 from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import legend, panels

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fna_lightning.attention import Attention, DotProduct, Fractional, StudentT, Uniform
-from fna_lightning.plotting.graphs import BLUE, GRAY, GREEN, ORANGE, PURPLE
+from fna_lightning.plotting.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, SKY
 
 HEAD_DIM = 8
 
@@ -48,7 +48,7 @@ ATTENTIONS = {
             "kappa",
             (math.sqrt(8.0), 0.5),
             lambda start, _: Fractional(1.2, start, learn=["kappa"]),
-            ("#56B4E9", "P"),
+            (SKY, "P"),
         ),
         FieldAttention(
             "gaussian",

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fna_lightning.introspection.maps import evaluating
+from fna_lightning.plotting.style import styled
 from fna_lightning.reproduction.fields.attentions import ATTENTIONS
 from fna_lightning.reproduction.fields.figures import plain_ticks
 from fna_lightning.reproduction.fields.scales import FIELD_SCALES
@@ -102,6 +103,7 @@ def map_error(terrain: Terrains, image: Map) -> float:
     return float(np.square(image - terrain.truth).mean())
 
 
+@styled()
 def demo_figure(terrain: Terrains, reconstructions: list[Reconstruction]) -> Figure:
     """Return the truth with the measurements, the reconstructions, and the error against the number of points."""
     figure = Figure(figsize=(12.0, 7.6), dpi=110, layout="constrained")
@@ -111,12 +113,12 @@ def demo_figure(terrain: Terrains, reconstructions: list[Reconstruction]) -> Fig
     axes = figure.add_subplot(2, 3, 1)
     axes.imshow(terrain.truth.T, **options)
     axes.plot(*terrain.points.T, ".", color="white", markersize=4, markeredgecolor="black", markeredgewidth=0.4)
-    axes.set_title(f"terrain, {len(terrain.points)} measurements", fontsize="medium")
+    axes.set_title(f"terrain, {len(terrain.points)} measurements")
     for place, item in zip((2, 3, 5, 6), reconstructions, strict=False):
         panel = figure.add_subplot(2, 3, place)
         panel.imshow(item.image.T, **options)
         label = ATTENTIONS[item.attention].label
-        panel.set_title(f"{label}: error {map_error(terrain, item.image):.3f}", fontsize="medium")
+        panel.set_title(f"{label}: error {map_error(terrain, item.image):.3f}")
     for panel in figure.axes:
         panel.set_xticks([])
         panel.set_yticks([])
@@ -126,7 +128,7 @@ def demo_figure(terrain: Terrains, reconstructions: list[Reconstruction]) -> Fig
         label = ATTENTIONS[item.attention].label
         axes.plot([*item.errors], [*item.errors.values()], color=color, marker=marker, label=label)
     axes.set(xlabel="measurements n", ylabel="mean squared error", xscale="log", yscale="log")
-    axes.set_title(f"{EPISODES} surveys of test terrain, trained with n = 64", fontsize="medium")
+    axes.set_title(f"{EPISODES} surveys of test terrain, trained with n = 64")
     plain_ticks(axes, EPISODE_SIZES.eval_context)
-    axes.legend(frameon=False)
+    axes.legend()
     return figure

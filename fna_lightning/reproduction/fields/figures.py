@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from fna_lightning.plotting.style import DIVERGING
 from fna_lightning.reproduction.drawing import legend
 from fna_lightning.reproduction.fields.attentions import ATTENTIONS
 from fna_lightning.reproduction.fields.comparison import summary
@@ -148,7 +149,7 @@ def _draw_phase(axes: Axes, results: FieldResults, rows: Mapping[str, str]) -> A
             ours, gaussian = (summary(results.errors[name][key], eval_set).mean for key in ("fna", "gaussian"))
             ratios[row, sizes.index(size)] = ours / gaussian
     limit = math.log2(LARGEST_FACTOR)
-    image = axes.imshow(np.log2(ratios), cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+    image = axes.imshow(np.log2(ratios), cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto")
     for (row, column), ratio in np.ndenumerate(ratios):
         if math.isfinite(ratio):
             dark = abs(math.log2(ratio)) > 0.7 * limit
