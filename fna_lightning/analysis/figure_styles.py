@@ -134,7 +134,6 @@ def points_figure() -> go.Figure:
 def curves_figure(x: str, y: str, *, unit_interval: bool = False) -> go.Figure:
     """Return empty curves, one for each model."""
     figure = _figure()
-    figure.update_layout(showlegend=True)
     figure.update_xaxes(title_text=x)
     figure.update_yaxes(title_text=y, range=[-0.02, 1.05] if unit_interval else None, rangemode="tozero")
     return figure

@@ -157,7 +157,7 @@ def ablation(report: Report, kind: str = "edges") -> go.Figure:
     for info, color, part, values in zip(report.models, _colors(report), report.ablation, curves, strict=True):
         figure.add_trace(styles.band(color, part.p, getattr(values, f"{score}_low"), getattr(values, f"{score}_high")))
         figure.add_trace(styles.curve(info.label, color, part.p, getattr(values, score)))
-    return figure
+    return figure.update_layout(showlegend=len(report.models) > 1)
 
 
 def lengths(report: Report, measure: str = "mean_hops") -> go.Figure:
@@ -171,10 +171,12 @@ def lengths(report: Report, measure: str = "mean_hops") -> go.Figure:
             if value is not None
         ]
         x, mean = [length for length, _ in values], [value.mean for _, value in values]
-        low, high = [value.mean - value.std for _, value in values], [value.mean + value.std for _, value in values]
+        largest = 1.0 if measure == "entropy" else math.inf
+        low = [max(value.mean - value.std, 0.0) for _, value in values]
+        high = [min(value.mean + value.std, largest) for _, value in values]
         figure.add_trace(styles.band(color, x, low, high))
         figure.add_trace(styles.curve(info.label, color, x, mean))
-    return figure
+    return figure.update_layout(showlegend=len(report.models) > 1)
 
 
 def overlay(

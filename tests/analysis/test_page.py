@@ -31,7 +31,11 @@ FIRST, SECOND = LAYERS
 # smallest positive number of the page's weights
 FLOAT16 = 2**-24
 
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+
+def in_a_browser(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts Chromium."""
+    skip = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+    return pytest.mark.e2e(skip(test))
 
 
 def visit(folder: Path, report: Report, actions: Callable[[Tab], Awaitable[Any]]) -> Any:
@@ -247,8 +251,12 @@ def test_clicks_choose_heads_and_tokens(report: Report, tmp_path: Path) -> None:
         await tab.click(".plot.grid[data-model='1'] .nsewdrag", 0.5, 0.75)
         await tab.wait("state.head === 1")
         result["head"] = await tab.run("[byId('layer').value, byId('head').value]")
-        await tab.wait("document.querySelector('.plot.weights').data")
+        # figures above the tokens move them when they are drawn
+        for model in range(2):
+            for name in ("weights", "mean", "lines"):
+                await drawn(tab, name, model)
         await tab.click("#tokens [data-token='1']")
+        await tab.wait("state.from === 1")
         await tab.click("#tokens [data-token='9']")
         await tab.wait("document.querySelector('.route')")
         result["tokens"] = await tab.run(

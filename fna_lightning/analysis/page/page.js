@@ -2,7 +2,7 @@
 
 const NO_PARENT = 0xffff, NO_PATH = 0xff, MEAN = -1;
 const NOT_STORED = "The matrices of this example are not stored. To see them, pass it with --text or --image, or raise --depth.";
-const OVER_BUDGET = "No room for this matrix: pages stay below 5 MB. Set a smaller --max-length or --depth, or choose the mean over heads.";
+const OVER_BUDGET = "No room for this matrix: pages stay below 5 MB. Set a smaller --max-length or --depth.";
 const NO_MAP = "No diffusion map: it needs at least three tokens that reach each other and differ in their attention.";
 const state = { example: 0, layer: null, head: 0, measure: null, from: null, to: null, pinned: null, query: 0 };
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -281,7 +281,8 @@ function drawNumbers() {
   const term = (name) => element("button", { class: "term", type: "button", title: report.measures[name].help, onclick: openTip }, report.measures[name].label);
   const header = (title, cells) => element("tr", {}, ...[title, ...cells].map((cell) => element("th", {}, cell)));
   const row = (i, cells) => element("tr", {}, element("td", {}, swatch(i), report.models[i].label), ...cells.map((cell) => element("td", {}, ...cell)));
-  const value = (own, name) => decimals(isCross(own) ? own.neighbors : own.measures[name], report.measures[name].digits);
+  const value = (own, name) => decimals(isCross(own) ? own.neighbors : own.measures[name], report.measures[name].digits)
+    + (own.near_uniform && name === "spectral_gap" ? " ≈" : "");
   const rows = report.models.map((_, i) => row(i, names.map((name) => [entry(i) ? value(entry(i), name) : "no such head"])));
   const split = report.split?.models.map((heads) => heads.find((own) => own.layer === state.layer && own.head === state.head)?.measures ?? {}) ?? [];
   const means = names.some((name) => split.some((measures) => name in measures)) ? names : Object.keys(split[0] ?? {});

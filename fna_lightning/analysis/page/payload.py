@@ -112,12 +112,12 @@ def _add_matrices(report: Report, examples: list[dict[str, Any]], store: MatrixS
         for head, part in zip([*model.heads, *model.cross], [*content["heads"], *content["cross"]], strict=True)
         if head.weights is not None
     ]
-    # the means of the layers come first, so that every example shows at least these
-    for head, part in sorted(heads, key=lambda pair: pair[0].head >= 0):
-        _add_head(head, part, store)
+    # rollout and the means of the layers come first, so that every example shows at least these
     for model, content in pairs:
         if model.rollout is not None and (references := store.add(store.weights(model.rollout.numpy()))):
             content["rollout"] = references[0]
+    for head, part in sorted(heads, key=lambda pair: pair[0].head >= 0):
+        _add_head(head, part, store)
     return sum("weights" not in part for _, part in heads)
 
 
