@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from fna_lightning.attention import FractionalMultiheadAttention
+from fna_lightning.attention import ExternalAttention, Fractional, FractionalMultiheadAttention
 from fna_lightning.attention.kappa import Kappa
 
 
@@ -34,7 +34,9 @@ def exchange(model: nn.Module, name: str, alpha: float, kappa: Kappa, **options:
     for parameter_name, parameter in module.named_parameters(recurse=False):
         setattr(layer, parameter_name, parameter)
     layer.out_proj = module.out_proj
-    layer.core.to(module.out_proj.weight.device)
+    # Values on the meta device cannot be moved, so learned ones are created again.
+    core = ExternalAttention(Fractional(alpha, kappa, **options), module.num_heads, module.head_dim)
+    layer.core = core.to(module.out_proj.weight)
     layer.train(module.training)
     put(model, module, layer)
     return layer

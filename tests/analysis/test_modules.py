@@ -113,7 +113,7 @@ def test_a_transformers_model_on_a_padded_batch() -> None:
 
 def test_models_of_timm_are_studied_on_images() -> None:
     timm = pytest.importorskip("timm", reason="needs the extra `timm`")
-    from fna_lightning.integrations.timm import FractionalAttention
+    from fna_lightning import enable
 
     sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
     plain = timm.models.VisionTransformer(**sizes, reg_tokens=2)
@@ -128,7 +128,8 @@ def test_models_of_timm_are_studied_on_images() -> None:
     assert set(example.models[0].probabilities) == {f"class {number}" for number in range(5)}
     # attention that is not a layer of this package cannot be ablated
     assert report.ablation == []
-    fractional = timm.models.VisionTransformer(**sizes, reg_tokens=2, attn_layer=FractionalAttention)
+    fractional = timm.models.VisionTransformer(**sizes, reg_tokens=2)
+    enable(fractional)
     assert len(study(fractional, images=[image]).ablation) == 1
     compared = study(fractional, against=[plain], images=[image])
     assert compared.ablation == []

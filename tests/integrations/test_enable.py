@@ -66,7 +66,7 @@ def test_calibration_of_plain_models() -> None:
     assert all(len(layer.attention.kappa) == 2 for layer in replaced)
     with pytest.raises(ValueError, match=r"kappa='auto' is calibrated on a batch; pass batch="):
         enable(plain, kappa="auto")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(AssertionError, match="must have width 16"):
         enable(plain, kappa="auto", batch=torch.zeros(1, 2, 3))
     assert type(plain.layers[0].self_attn) is nn.MultiheadAttention
 
