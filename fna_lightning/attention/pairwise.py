@@ -225,7 +225,7 @@ class _WeightedDifferences(_PairFunction):
 
 # PyTorch asks for the signature of `forward` at every call, and computing it takes longer than a small function.
 for _function in (_Distances, _SquaredDistances, _DifferenceProducts, _WeightedDifferences):
-    _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[attr-defined]
+    _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[union-attr]
 
 
 def distances(q: Tensor, k: Tensor) -> Tensor:

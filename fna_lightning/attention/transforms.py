@@ -8,6 +8,7 @@ the call goes through PyTorch operators. All checks together take 0.3 microsecon
 import logging
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,6 +99,12 @@ def map_legacy(function: Callable[[Tensor], tuple[Tensor, ...]], grad: Tensor) -
     _vmapmode_decrement_nesting()
     results = torch.func.vmap(function)(torch._remove_batch_dim(grad, level, 1, 0))
     return tuple(torch._add_batch_dim(result, 0, level) for result in results)
+
+
+def with_pullback(function: Callable[..., Any], *inputs: Tensor) -> tuple[Any, Callable[..., Any]]:
+    """Return the output of a function and its pullback; both can be differentiated and transformed."""
+    results: Any = torch.func.vjp(function, *inputs)
+    return results[0], results[1]
 
 
 @cache

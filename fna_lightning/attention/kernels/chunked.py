@@ -19,7 +19,7 @@ from fna_lightning.attention.autocast import autocast_type, with_autocast_type
 from fna_lightning.attention.kernels.base import Call, Kernel
 from fna_lightning.attention.kernels.formula import needs_formula, parameters_of, with_parameters
 from fna_lightning.attention.masks import slice_rows
-from fna_lightning.attention.transforms import map_legacy, warn_quadratic_memory
+from fna_lightning.attention.transforms import map_legacy, warn_quadratic_memory, with_pullback
 
 if TYPE_CHECKING:
     from fna_lightning.attention.base import Attention
@@ -161,7 +161,7 @@ def _differentiable_gradients(
         ]
         return torch.cat(blocks, dim=-2)
 
-    _, pullback = torch.func.vjp(formula, *(tensors[index] for index in indices))
+    _, pullback = with_pullback(formula, *(tensors[index] for index in indices))
     return pullback(upstream)
 
 

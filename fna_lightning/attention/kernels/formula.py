@@ -22,6 +22,7 @@ from fna_lightning.attention.transforms import (
     under_forward_ad,
     under_functorch,
     warn_quadratic_memory,
+    with_pullback,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class _WithFormula(torch.autograd.Function):
             mask = replace(ctx.mask, bias=bias)
             return with_parameters(ctx.attention, named, _output_with, q, k, v, mask, ctx.group_size)
 
-        _, pullback = torch.func.vjp(formula, *(tensors[index] for index in indices))
+        _, pullback = with_pullback(formula, *(tensors[index] for index in indices))
         grads = dict(zip(indices, pullback(grad), strict=True))
         return None, *nothing, *(grads.get(index) for index in range(len(tensors)))
 

@@ -18,6 +18,7 @@ from fna_lightning.attention.inputs import repeat_heads
 from fna_lightning.attention.kernels.radial_checks import PROFILES
 from fna_lightning.attention.masks import build_mask, masked_softmax
 from fna_lightning.attention.pairwise import root
+from fna_lightning.attention.transforms import with_pullback
 
 # Beyond this squared chord the C kernel computes the angle from the antipode (csrc/head.h).
 ANTIPODE = 3.9
@@ -124,7 +125,7 @@ def gradient_formula(grad: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
         return formula(q, k, v, mask, bias[0] if bias else None, kappa, exponent, seed, *settings)
 
     tensors = (q, k, v, kappa, exponent) if bias is None else (q, k, v, kappa, exponent, bias)
-    _, pullback = torch.func.vjp(output, *tensors)
+    _, pullback = with_pullback(output, *tensors)
     dq, dk, dv, dkappa, dexponent, *dbias = pullback(grad)
     return dq, dk, dv, *dbias, dkappa, dexponent
 
@@ -142,7 +143,7 @@ def second_derivative(
         return gradient_formula(grad, q, k, v, mask, bias[0] if bias else None, kappa, exponent, seed, *settings)
 
     tensors = (grad, q, k, v, kappa, exponent) if bias is None else (grad, q, k, v, kappa, exponent, bias)
-    outputs, pullback = torch.func.vjp(gradients, *tensors)
+    outputs, pullback = with_pullback(gradients, *tensors)
     cotangents = [x for index, x in enumerate(upstream) if index != 3 or bias is not None]
     dgrad, dq, dk, dv, dkappa, dexponent, *dbias = pullback(
         tuple(torch.zeros_like(out) if x is None else x for x, out in zip(cotangents, outputs, strict=True))
