@@ -45,8 +45,9 @@ from fna_lightning.integrations.timm.refusals import NO_ATTENTION
 SOFTMAXES = {torch.softmax, Tensor.softmax, F.softmax, F.scaled_dot_product_attention}
 # side of an image on the CPU
 SMALL = 96
-# products with matrices that depend on positions only: angles of rotary embeddings, average pooling
-POSITIONS = {"Gemma4RotaryEmbedding2D", "Gemma4VisionPooler"}
+# products with matrices that depend on positions only: angles of rotary embeddings (Eva computes those of mixed rotary
+# embeddings itself), average pooling
+POSITIONS = {"Eva", "Gemma4RotaryEmbedding2D", "Gemma4VisionPooler"}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.einsum, torch.baddbmm}
 SAME_SHAPE = {F.layer_norm, F.gelu, F.dropout, Tensor.clamp_, Tensor.erfinv_, Tensor.normal_, Tensor.uniform_}
 RECORDED = SOFTMAXES | PRODUCTS
@@ -165,7 +166,7 @@ def survey_on(name: str, device: str) -> Row:
     row.replaced, row.refused = len(layers.replaceable) + len(layers.multihead), len(layers.refused)
     row.classes = " ".join(sorted({type(layer).__name__ for layer in layers.replaceable.values()}))
     row.reasons = "; ".join(sorted(set(layers.refused.values())))
-    no_attention = {key.rpartition(".")[2] for key in NO_ATTENTION} | POSITIONS
+    no_attention = {key.rpartition(".")[2] for key in NO_ATTENTION}
     try:
         enable(model)
         row.status = "replaced"
@@ -178,11 +179,14 @@ def survey_on(name: str, device: str) -> Row:
     expected = len(layers.replaceable) + len(layers.multihead)
     problems = [] if after.cores == expected else [f"{after.cores} cores ran, {expected} expected"]
     # A softmax may remain only in a refused layer, a product also in a replaced one: position logits of a query.
-    for calls, allowed in ((after.softmaxes, layers.refused), (after.products, layers.refused | layers.replaceable)):
+    for calls, allowed, kinds in (
+        (after.softmaxes, layers.refused, no_attention),
+        (after.products, layers.refused | layers.replaceable, no_attention | POSITIONS),
+    ):
         problems += [
             f"{module or 'the model'} ({kind})"
             for module, kind in calls
-            if kind not in no_attention and not _inside(module, allowed)
+            if kind not in kinds and not _inside(module, allowed)
         ]
     if row.status == "no attention" and before.softmaxes.keys() != after.softmaxes.keys():
         problems.append("the model changed")
