@@ -23,7 +23,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def html_page(report: dict[str, Any], out: Path) -> str:
     """Return the report as HTML; all text is escaped and the figures in ``out`` are embedded."""
-    style = files("fna_lightning.analysis").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("fna_lightning.analysis.page").joinpath("page.css").read_text(encoding="utf-8")
     style += files("fna_lightning.reproduction").joinpath("page.css").read_text(encoding="utf-8")
     title = escape(report["title"])
     deviations = [[deviation[key] for key in DEVIATION_COLUMNS] for deviation in report["deviations"]]

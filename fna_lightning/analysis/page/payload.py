@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
+from numpy.typing import NDArray
 from plotly.graph_objects import Figure
 
 from fna_lightning.analysis import figure_styles, figures
 from fna_lightning.analysis.page.explanations import measure_texts
 from fna_lightning.analysis.page.matrices import BUDGET, MatrixStore, compress, encode_hops, encode_parents
-from fna_lightning.analysis.report import CrossHead, ExampleReport, HeadReport, Report, to_json
+from fna_lightning.analysis.report import CrossHead, ExampleReport, HeadReport, ModelReport, Report, to_json
 
 # significant digits of the numbers of a page, and of its curves and points, which show at most four
 DIGITS, CURVE_DIGITS = 7, 5
@@ -109,7 +110,7 @@ def _add_matrices(report: Report, examples: list[dict[str, Any]], store: MatrixS
     heads = [
         (head, part)
         for model, content in pairs
-        for head, part in zip([*model.heads, *model.cross], [*content["heads"], *content["cross"]], strict=True)
+        for head, part in zip(_heads(model), [*content["heads"], *content["cross"]], strict=True)
         if head.weights is not None
     ]
     # rollout and the means of the layers come first, so that every example shows at least these
@@ -131,7 +132,8 @@ def _option(example: ExampleReport) -> str:
 
 def _add_head(head: HeadReport | CrossHead, part: dict[str, Any], store: MatrixStore) -> None:
     assert head.weights is not None
-    names, matrices = ["weights"], [store.weights(head.weights.numpy())]
+    names = ["weights"]
+    matrices: list[NDArray[Any]] = [store.weights(head.weights.numpy())]
     if isinstance(head, HeadReport):
         assert head.parents is not None
         assert head.hops is not None
@@ -141,7 +143,11 @@ def _add_head(head: HeadReport | CrossHead, part: dict[str, Any], store: MatrixS
         part |= dict(zip(names, references, strict=True))
 
 
+def _heads(model: ModelReport) -> list[HeadReport | CrossHead]:
+    return [*model.heads, *model.cross]
+
+
 def _count_weights(report: Report) -> int:
     models = [model for example in report.examples for model in example.models]
-    matrices = [head.weights for model in models for head in [*model.heads, *model.cross]]
+    matrices = [head.weights for model in models for head in _heads(model)]
     return sum(matrix.numel() for matrix in matrices if matrix is not None)
