@@ -310,7 +310,7 @@ def test_tokens_are_shown_literally_in_figures(report: Report, tmp_path: Path) -
         await tab.wait("document.querySelector('.plot.weights .hovertext')")
         result["hover"] = await tab.run("document.querySelector('.plot.weights .hovertext').textContent")
         result["links"] = await tab.run(
-            "document.querySelectorAll('.plot a, .plot script, .plot [style*=bold]').length"
+            "document.querySelectorAll('.plot text a, .plot script, .plot text [style*=bold]').length"
         )
         # the same words without escaping
         await tab.run(
