@@ -107,7 +107,6 @@ def user_function(q: Tensor) -> Tensor:
         (FractionalMultiheadAttention(H * D, H), "FractionalMultiheadAttention"),
         (nn.Sequential(Core(Spherical())), "Spherical"),
     ],
-    ids=str,
 )
 def test_torchscript_is_refused_in_one_sentence(subject: Any, name: str) -> None:
     message = f"^torch.jit.script cannot compile {name}; use torch.compile, or torch.export.export to save the model"
