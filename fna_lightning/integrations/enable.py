@@ -9,7 +9,7 @@ from torch import nn
 from fna_lightning.attention import Attention, ExternalAttention, Fractional, FractionalMultiheadAttention
 from fna_lightning.attention.kappa import Kappa
 from fna_lightning.integrations.calibration import calibrate_cores, run_on
-from fna_lightning.integrations.multihead import disable_nested_tensors, exchange, put
+from fna_lightning.integrations.multihead import exchange, put
 from fna_lightning.introspection.layers import attention_layers
 
 TRANSFORMERS, TIMM, MULTIHEAD = "transformers", "timm", "nn.MultiheadAttention"
@@ -120,7 +120,6 @@ def _enable_multihead(model: nn.Module, alpha: float, kappa: Any, batch: Any, op
     Fractional(alpha, kappa, **options)
     originals = {name: model.get_submodule(name) for name in names}
     layers = {name: exchange(model, name, alpha, kappa, **options) for name in names}
-    disable_nested_tensors(model)
     if not calibrate:
         return
     try:

@@ -48,10 +48,3 @@ def put(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
         for child_name, child in list(parent._modules.items()):
             if child is old:
                 setattr(parent, child_name, new)
-
-
-def disable_nested_tensors(model: nn.Module) -> None:
-    """Keep encoders of PyTorch from passing nested tensors, which only their own fast path reads."""
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder):
-            module.use_nested_tensor = False
