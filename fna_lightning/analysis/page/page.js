@@ -360,7 +360,7 @@ function render() {
   drawControls();
   const { pixels, coordinates: field, models, stored, words } = example(), cross = report.models.some((_, i) => isCross(entry(i)));
   const shown = {
-    image: pixels && !cross, field, tokens: !pixels && !field, self: !cross, cross, missing: !stored,
+    image: pixels && !cross, field, tokens: !pixels && !field, self: !cross, cross: cross && models.some((model) => model.heads.length), missing: !stored,
     output: models.some((model) => model.prediction), rollout: models.some((model) => model.heads.length),
   };
   every("[data-kind]", (node) => { node.hidden = !shown[node.dataset.kind]; });
