@@ -222,7 +222,7 @@ class LengthReport:
     effective_neighbors: list[Summary | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The study of one or several models.
 
@@ -252,6 +252,10 @@ class Report:
     split: SplitReport | None
     ablation: list[AblationReport]
     lengths: list[LengthReport]
+
+    def __repr__(self) -> str:
+        models = ", ".join(model.label for model in self.models)
+        return f"Report({self.kind}: {len(self.examples)} example{'s' * (len(self.examples) != 1)}, models {models})"
 
     def example(self, index: int) -> ExampleReport:
         """Return the example with this index; negative indices count from the end."""

@@ -114,3 +114,8 @@ def test_examples_by_index() -> None:
     assert report.example(-1) is report.example(0) is report.examples[0]
     with pytest.raises(UsageError, match="there is no example 1; the report has 1, numbered from 0"):
         report.example(1)
+
+
+def test_the_text_of_a_report_is_one_line() -> None:
+    # notebooks store it beside the page
+    assert repr(example_report()) == "Report(text: 1 example, models a)"
