@@ -146,8 +146,8 @@ class RunSummary(L.Callback):
         epochs = f" after epoch {part['epochs']}" if part.get("epochs") else ""
         table = Table("", "", title=f"{stage} finished{epochs}", title_justify="left", show_header=False)
         for name, value in part["metrics"].items():
-            # Lightning repeats a metric under the names of its step and its epoch
-            if not name.endswith(("_step", "_epoch")):
+            # Lightning repeats a metric under the names of its step and its epoch; details are in results.json
+            if not name.endswith(("_step", "_epoch")) and not name.startswith("attention_detail/"):
                 table.add_row(name, f"{value:.4f}")
         for split, counts in part.get("limited", {}).items():
             table.add_row(f"{split}/ metrics", describe_limit(split, counts))

@@ -28,8 +28,10 @@ def test_random_weights_are_not_evaluated(verb: str, tmp_path: Path, capsys: pyt
 
 def test_a_limited_validation_and_test_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = train_tiny(tmp_path, "--trainer.limit_val_batches=1")
-    row = r"│ val/ metrics +│ on 16 of 32 examples \(limit_val_batches\)"
-    assert re.search(row, capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"│ val/ metrics +│ on 16 of 32 examples \(limit_val_batches\)", printed)
+    assert "│ attention/spectral_gap" in printed
+    assert "attention_detail" not in printed
     config = f"--config={checkpoint.parents[1] / 'config.yaml'}"
     limit = ["--trainer.limit_test_batches=0.5", "--trainer.enable_progress_bar=false"]
     assert main(["test", config, f"--ckpt_path={checkpoint}", *limit]) == 0
