@@ -122,6 +122,8 @@ def lines_figure() -> go.Figure:
 def points_figure() -> go.Figure:
     """Return an empty diffusion map; the color of a point is the position of its token."""
     marker = {"size": 9, "opacity": 0.8, "color": [], "showscale": True, "colorbar": {"title": {"text": "position"}}}
+    # The ends of the color scale would disappear on a dark or a white background.
+    marker["line"] = {"width": 1, "color": "#888888"}
     tokens = go.Scatter(x=[], y=[], mode="markers", marker=marker, text=[], hovertemplate=_TOKEN)
     labels = go.Scatter(x=[], y=[], mode="text", text=[], textposition="top center", hoverinfo="skip", cliponaxis=False)
     figure = _figure(tokens, labels)
