@@ -89,9 +89,10 @@ class BatchModel(StudiedModel):
         }
 
     def split_example(self, item: Any, title: str, max_length: int) -> Example | None:
-        raise NotImplementedError
+        # There are no items, see ``data``.
+        return None
 
-    def split_examples(self, split: str, count: int, max_length: int) -> list[Example]:
+    def data(self) -> Any:
         raise UsageError(f"{self.path} is a module without a data set; pass batch=..., the input of its forward pass")
 
     def views(self, example: Example) -> list[View]:

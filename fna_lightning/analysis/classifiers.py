@@ -1,5 +1,6 @@
 """Studied classifiers of texts and images."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -42,9 +43,9 @@ class TextModelCodec(Protocol):
 class Classifier(StudiedModel):
     """A trained classifier: its prediction is a class. A model without classes has an empty list of class names."""
 
+    @abstractmethod
     def batch(self, inputs: list[ModelInput]) -> tuple[Tensor, ...]:
         """Return the arguments of the model's forward pass."""
-        raise NotImplementedError
 
     def probabilities(self, inputs: list[ModelInput]) -> Tensor:
         """Return the (B, C) probabilities of the classes."""
