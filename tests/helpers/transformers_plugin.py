@@ -1,4 +1,4 @@
-"""pytest plugin that runs transformers' own tests with another attention, see ``integrations/transformers_suite.py``.
+"""pytest plugin that runs transformers' own tests with another attention, see ``surveys/transformers_suite.py``.
 
 Wherever a test uses the default attention or asks for eager attention, it gets the attention ``--fna-attention``.
 """

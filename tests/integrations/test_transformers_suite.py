@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra `hf`")
 
 import transformers.masking_utils
-from integrations import transformers_suite as suite
+from surveys import transformers_suite as suite
 
 from helpers.transformers_plugin import MissingName, stub_missing_names
 

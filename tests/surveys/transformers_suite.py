@@ -1,6 +1,6 @@
 """Run transformers' own model tests with FNA as the attention, and print a table of the outcomes.
 
-    FNA_TRANSFORMERS_SOURCE=~/transformers python tests/integrations/transformers_suite.py --out table.md
+    FNA_TRANSFORMERS_SOURCE=~/transformers python tests/surveys/transformers_suite.py --out table.md
 
 FNA_TRANSFORMERS_SOURCE is a checkout of transformers, with its folders `tests` and `src`; the installed transformers is
 tested. Each suite runs with FNA, and the tests that fail run again with eager attention, with the same random numbers
