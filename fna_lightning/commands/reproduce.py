@@ -5,6 +5,9 @@ Interrupt with Ctrl-C; rerun the command to continue: finished runs and artifact
 as cells of `sweep`: --runs is the folder of trained models, --shard gives each machine its part of the runs, and --set
 overrides a key in every run (such runs have folders of their own).
 
+The results of each finished run of the scoreboard are also written to a small file in --records. Commit these files,
+and the same command continues the study from them on another machine.
+
   smoke   minutes on two cores, embedded data; checks that everything runs, and the theory exactly
   small   hours on two cores, real IMDb (set FNA_DATA), the paper's smallest model, fewer epochs and seeds
   paper   everything is trained as in the paper; needs GPUs and the real data
@@ -15,6 +18,7 @@ Examples:
   fna-lightning reproduce fig-spectrum prop-1 generator --json report.json
   fna-lightning reproduce fig-grid controls --scale small --workers 2 --out runs/reproduction
   fna-lightning reproduce fields --scale small --out runs/fields
+  fna-lightning reproduce scoreboard --scale small --records docs/results/records
   fna-lightning reproduce --scale paper --set trainer.precision=bf16-mixed --shard 1/4
   fna-lightning reproduce --scale paper --no-train
 """
@@ -29,7 +33,8 @@ from rich.table import Table
 
 from fna_lightning.commands.sweep import run_cell
 from fna_lightning.errors import UsageError
-from fna_lightning.experiments.grid import parse_setting, parse_shard
+from fna_lightning.experiments.grid import Cell, parse_setting, parse_shard
+from fna_lightning.experiments.records import save_record, sync_records
 from fna_lightning.experiments.runner import run_cells
 from fna_lightning.training.signals import stop_by_signal
 from fna_lightning.utils.console import wide_console
@@ -49,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="number of concurrent runs")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/reproduce_<scale>")
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of the trained models (default: OUT/runs)")
+    parser.add_argument(
+        "--records", type=Path, metavar="DIR", help="folder of small result files (default: OUT/records)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in every run")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="train only this part of the runs")
     parser.add_argument("--no-train", action="store_true", help="do not train: report the finished runs only")
@@ -70,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     shard, shards = parse_shard(args.shard)
     out = args.out or Path("runs") / f"reproduce_{scale.name}"
     runs = args.runs or out / "runs"
+    records = args.records or out / "records"
     if args.list:
         console.print(artifact_table(artifacts, scale))
         return 0
@@ -78,6 +87,14 @@ def run(args: argparse.Namespace) -> int:
         console.print(size, highlight=False)
     needed = {name: [] if item.skip_reason(scale) else item.cells(scale) for name, item in artifacts.items()}
     cells = list(dict.fromkeys(cell for item_cells in needed.values() for cell in item_cells))
+    recorded = {cell for name, item in artifacts.items() if item.records for cell in needed[name]}
+
+    def save(cell: Cell) -> None:
+        if cell in recorded:
+            save_record(cell, runs, records)
+
+    if restored := sync_records([cell for cell in cells if cell in recorded], runs, records):
+        console.print(f"{restored} runs restored from {records}", highlight=False)
     try:
         without_runs = {name: item for name, item in artifacts.items() if not needed[name]}
         failed = run_artifacts(without_runs, scale, out, runs, args.workers, console, train=not args.no_train)
@@ -85,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         todo = [cell for cell in cells[shard - 1 :: shards] if not cell.finished(runs)]
         console.print(f"{len(cells)} runs in {runs}, {len(todo)} to do here", highlight=False)
         if todo and not args.no_train:
-            failed += run_cells(run_cell, todo, runs, args.workers, console)
+            failed += run_cells(run_cell, todo, runs, args.workers, console, finished=save)
             write_report(artifacts, scale, out, runs)
         with_runs = {name: item for name, item in artifacts.items() if needed[name]}
         failed += run_artifacts(with_runs, scale, out, runs, args.workers, console)

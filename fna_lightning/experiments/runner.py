@@ -1,7 +1,7 @@
 """Running the cells of a grid in worker processes, with a progress bar."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +13,14 @@ from fna_lightning.utils.console import progress_bar
 
 
 def run_cells(
-    job: Job, cells: Sequence[Cell], root: Path, workers: int, console: Console, *, trust: bool = False
+    job: Job,
+    cells: Sequence[Cell],
+    root: Path,
+    workers: int,
+    console: Console,
+    *,
+    trust: bool = False,
+    finished: Callable[[Cell], None] | None = None,
 ) -> int:
     """Run every cell in a new process and return the number of failures.
 
@@ -24,6 +31,7 @@ def run_cells(
         workers: maximum number of concurrent runs; they share the cores.
         console: where results and progress are printed.
         trust: whether a run may build any class its configuration names.
+        finished: called after each successful run.
     """
     failed = 0
     with progress_bar(console) as bar:
@@ -33,6 +41,8 @@ def run_cells(
             nonlocal failed
             cell = cells[number]
             failed += error is not None
+            if error is None and finished is not None:
+                finished(cell)
             outcome = error or f"{read_results(cell.folder(root))['test']['metrics']}"
             console.print(f"{cell.label} seed {cell.seed}: {outcome}", highlight=False)
             bar.advance(task)

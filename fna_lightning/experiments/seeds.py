@@ -1,4 +1,4 @@
-"""Statistics over seeds: summaries with 95 % intervals, and paired differences."""
+"""Statistics over seeds: summaries with 95 % intervals, paired differences, and correction for many tests."""
 
 import math
 from collections.abc import Sequence
@@ -68,3 +68,14 @@ def paired_difference(values: dict[int, float], baseline: dict[int, float]) -> P
     else:
         p_value = float(stats.ttest_1samp(differences, 0.0).pvalue)
     return PairedDifference(len(seeds), summary.mean, p_value, summary.half_width)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm, 1979); NaN stays NaN and does not count."""
+    valid = [index for index, p_value in enumerate(p_values) if not math.isnan(p_value)]
+    corrected = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(valid, key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(valid) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected

@@ -128,6 +128,7 @@ class Artifact:
         cells: returns the training runs the artifact needs at a scale.
         skip_reason: returns why the artifact cannot run at a scale; empty if it can.
         size: returns what the artifact trains at a scale, if that is not described by ``Scale.summary``.
+        records: whether the results of its runs are enough without their checkpoints, so that records replace runs.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Artifact:
     cells: Callable[[Scale], list[Cell]] = no_cells
     skip_reason: Callable[[Scale], str] = never_skip
     size: Callable[[Scale], str] | None = None
+    records: bool = False
 
 
 def _published(value: Any) -> Published | None:

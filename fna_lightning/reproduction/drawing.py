@@ -14,6 +14,8 @@ STYLES = {
     "la": (GREEN, "s"),
     "dp": (ORANGE, "^"),
     "uniform": (GRAY, "D"),
+    "qknorm": (ORANGE, "v"),
+    "learned": (BLUE, "P"),
     "gaussian": (PURPLE, "v"),
 }
 

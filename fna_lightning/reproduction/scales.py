@@ -36,7 +36,7 @@ class Scale:
         embedded: whether embedded data replaces the real data sets.
         full_training: whether models are trained as long as the paper's.
         seeds: number of seeds of every comparison.
-        few_seeds: number of seeds of attribution, the scoreboard and the sweep over kappa.
+        few_seeds: number of seeds of attribution and the sweep over kappa.
         sweep: values of the sweeps.
         texts: number of texts over which graph measures are averaged.
         length: maximum number of tokens of these texts.
@@ -101,8 +101,9 @@ SMOKE = Scale(
 SMALL = Scale(
     name="small",
     summary="Hours on two cores. Real IMDb, the paper's smallest model (one layer, one head, width 8), 3 epochs "
-    "instead of 25 with the learning rate divided after the second; 3 seeds (2 for attribution, the sweep over kappa "
-    "and the scoreboard). The six-layer models, CIFAR-10 and Multi30K need --scale paper.",
+    "instead of 25 with the learning rate divided after the second; 3 seeds (2 for attribution and the sweep over "
+    "kappa). The paper's six-layer, CIFAR-10 and Multi30K models need --scale paper; the scoreboard trains strong "
+    "recipes of all three tasks.",
     embedded=False,
     full_training=False,
     seeds=3,

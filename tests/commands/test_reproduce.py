@@ -158,3 +158,24 @@ def test_the_page_opens_in_a_browser(tmp_path) -> None:
     assert min(widths) > 300
     assert title == HOSTILE
     assert problems == []
+
+
+def test_the_scoreboard_continues_from_records_in_another_folder(tmp_path, monkeypatch, capsys) -> None:
+    """One machine trains a part of the runs; another one trains the rest and has the results of all."""
+    from fna_lightning.reproduction.artifacts import scoreboard
+
+    monkeypatch.setattr(scoreboard, "attentions", lambda _: ["fna", "dp"])
+    records = tmp_path / "records"
+    small = ["--set", "data.train_size=64", "--set", "trainer.max_epochs=1", "--records", str(records)]
+    assert reproduce(tmp_path / "first", "scoreboard", *small, "--shard", "1/2")[0] == 0
+    assert len(list(records.rglob("seed_*.json"))) == 1
+    capsys.readouterr()
+    assert reproduce(tmp_path / "second", "scoreboard", *small)[0] == 0
+    output = capsys.readouterr().out
+    assert "1 runs restored from" in output
+    assert "2 runs in" in output
+    assert "1 to do here" in output
+    entries = json.loads((tmp_path / "second/artifacts/scoreboard/scoreboard.json").read_text())["boards"]
+    first = json.loads((tmp_path / "first/artifacts/scoreboard/scoreboard.json").read_text())["boards"]
+    assert [len(entry["values"]) for entry in entries["imdb_strong"]] == [1, 1]
+    assert first["imdb_strong"][0] == entries["imdb_strong"][0]

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from fna_lightning.cli import main
+from fna_lightning.experiments.seeds import holm
 from fna_lightning.reproduction.artifacts import fields as artifact
 from fna_lightning.reproduction.fields import study
 from fna_lightning.reproduction.fields.attentions import ATTENTIONS
-from fna_lightning.reproduction.fields.comparison import Comparison, compare, holm
+from fna_lightning.reproduction.fields.comparison import Comparison, compare
 from fna_lightning.reproduction.fields.figures import error_figure, neighbor_figure, phase_figure, tail_figure
 from fna_lightning.reproduction.fields.references import (
     BAYES,

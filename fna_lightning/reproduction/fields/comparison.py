@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fna_lightning.experiments.seeds import Summary, paired_difference, summarize
+from fna_lightning.experiments.seeds import Summary, holm, paired_difference, summarize
 from fna_lightning.reproduction.fields.training import Errors
 
 # task -> attention -> seed -> errors
@@ -77,17 +77,6 @@ def compare(results: RunErrors, eval_sets: Mapping[str, Sequence[str]]) -> list[
                     rows.append(_compare(task, name, other, attentions[OURS], by_seed))
     corrected = holm([row.p_value for row in rows])
     return [Comparison(**{**vars(row), "corrected": p_value}) for row, p_value in zip(rows, corrected, strict=True)]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm, 1979); NaN stays NaN and does not count."""
-    valid = [index for index, p_value in enumerate(p_values) if not math.isnan(p_value)]
-    corrected = [math.nan] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(sorted(valid, key=lambda index: p_values[index])):
-        largest = max(largest, min(1.0, (len(valid) - rank) * p_values[index]))
-        corrected[index] = largest
-    return corrected
 
 
 def _compare(
