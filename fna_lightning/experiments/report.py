@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fna_lightning.callbacks.run_summary import describe_limit
-from fna_lightning.experiments.epochs import report_epochs
+from fna_lightning.experiments.epoch_report import report_epochs
 from fna_lightning.experiments.grid import Cell
 from fna_lightning.experiments.markdown import published_value, sweep_markdown
 from fna_lightning.experiments.seeds import PairedDifference, Summary, paired_difference, summarize
