@@ -31,16 +31,27 @@ def write_tokens(folder: Path, tokenizer: str, texts: list[str], labels: list[in
     from tokenizers import Tokenizer
 
     encoder = Tokenizer.from_str(tokenizer)
-    fits_16_bits = encoder.get_vocab_size() <= np.iinfo(np.uint16).max + 1
-    dtype = np.uint16 if fits_16_bits else np.int32
+    dtype = token_dtype(encoder.get_vocab_size())
     sequences: list[NDArray[np.integer]] = []
     for start in track(range(0, len(texts), CHUNK), description, transient=True):
         encodings = encoder.encode_batch_fast(texts[start : start + CHUNK])
         sequences += [np.asarray(encoding.ids, dtype) for encoding in encodings]
+    save_sequences(folder, sequences, labels, dtype)
+    save_array(folder / "digests.npy", np.asarray([_digest(text) for text in texts], dtype=np.uint64))
+
+
+def token_dtype(vocab_size: int) -> type[np.integer]:
+    """Return the smallest integer type in which token ids are stored."""
+    return np.uint16 if vocab_size <= np.iinfo(np.uint16).max + 1 else np.int32
+
+
+def save_sequences(
+    folder: Path, sequences: list[NDArray[np.integer]], labels: list[int], dtype: type[np.integer]
+) -> None:
+    """Write the token ids, lengths and labels of sequences into ``folder``, for ``open_tokens``."""
     save_array(folder / "tokens.npy", np.concatenate(sequences) if sequences else np.empty(0, dtype))
     save_array(folder / "lengths.npy", np.asarray([len(sequence) for sequence in sequences], dtype=np.int64))
     save_array(folder / "labels.npy", np.asarray(labels, dtype=np.int64))
-    save_array(folder / "digests.npy", np.asarray([_digest(text) for text in texts], dtype=np.uint64))
 
 
 def open_tokens(folder: Path) -> Sequences:

@@ -16,7 +16,8 @@ from fna_lightning.tasks.data.padding import pad_tokens
 from fna_lightning.tasks.data.sequences import Sequences
 from fna_lightning.tasks.data.split_data import SplitData
 from fna_lightning.tasks.translation.codec import BEGIN, END, TranslationCodec
-from fna_lightning.training.samplers import LengthGroupedBatchSampler, TokenBatchSampler
+from fna_lightning.training.samplers import EpochBatchSampler, LengthGroupedBatchSampler, TokenBatchSampler
+from fna_lightning.training.variant_batches import VariantBatchSampler
 
 # token ids of a source and of a target, and the index of the pair in its split
 Pair = tuple[NDArray[np.integer], NDArray[np.integer], int]
@@ -36,16 +37,29 @@ class TranslationBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs(Dataset[Pair]):
-    """Source sequences and their translations."""
+    """Source sequences and their translations.
+
+    Args:
+        source: the sources; with several variants, all pairs in their first variant, then all in their second one.
+        target: the translations, in the same order.
+        variants: number of tokenizations of each pair.
+    """
 
     source: Sequences
     target: Sequences
+    variants: int = 1
 
     def __len__(self) -> int:
-        return len(self.source)
+        """Return the number of pairs, each counted once."""
+        return len(self.source) // self.variants
 
     def __getitem__(self, index: int) -> Pair:
-        return self.source[index][0], self.target[index][0], index
+        return self.source[index][0], self.target[index][0], index % len(self)
+
+    def max_lengths(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Return the lengths of each source and target in their longest variant."""
+        source, target = (side.lengths.reshape(self.variants, -1).max(0) for side in (self.source, self.target))
+        return source, target
 
 
 def pad_pairs(pairs: list[Pair]) -> TranslationBatch:
@@ -101,12 +115,16 @@ class TranslationData(SplitData[Pairs]):
     def texts(self, name: str) -> tuple[list[str], list[str]]:
         """Return the original sources and translations of a split."""
 
-    def _batches(self, examples: Pairs, **share: Any) -> LengthGroupedBatchSampler:
-        longer = np.maximum(examples.source.lengths, examples.target.lengths) + 1
-        if self.batch_size is not None:
-            return LengthGroupedBatchSampler(longer, self.batch_size, **share)
-        shorter = np.minimum(examples.source.lengths, examples.target.lengths) + 1
-        return TokenBatchSampler(longer, shorter, self.batch_tokens, **share)
+    def _batches(self, examples: Pairs, **share: Any) -> EpochBatchSampler:
+        # A batch fits with any variant of its pairs, and every epoch has the same number of batches.
+        lengths = examples.max_lengths()
+        longer, shorter = np.maximum(*lengths) + 1, np.minimum(*lengths) + 1
+        sampler: EpochBatchSampler = (
+            TokenBatchSampler(longer, shorter, self.batch_tokens, **share)
+            if self.batch_size is None
+            else LengthGroupedBatchSampler(longer, self.batch_size, **share)
+        )
+        return sampler if examples.variants == 1 else VariantBatchSampler(sampler, examples.variants)
 
     def _join(self) -> Callable[[list[Pair]], TranslationBatch]:
         return pad_pairs
