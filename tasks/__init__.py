@@ -8,6 +8,7 @@ from fna_lightning.tasks.fields.scattered import ScatteredFile
 from fna_lightning.tasks.fields.task import FieldRegression
 from fna_lightning.tasks.fields.terrain import Photographs, Terrain
 from fna_lightning.tasks.image.augmentation import (
+    AlternatingFlip,
     CutMix,
     MixUp,
     RandAugment,
@@ -33,6 +34,7 @@ from fna_lightning.tasks.translation.task import Translation
 from fna_lightning.training import schedules  # noqa: F401 - registers the bare names of the schedules
 
 __all__ = [
+    "AlternatingFlip",
     "CategoricalLikelihood",
     "Cifar10Data",
     "CutMix",

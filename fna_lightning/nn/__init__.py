@@ -8,6 +8,7 @@ from fna_lightning.nn.image_tokens import ConvTokens, ImageTokens, Patches
 from fna_lightning.nn.layer import FeedForward, LayerConfig
 from fna_lightning.nn.linear_cross_entropy import linear_cross_entropy
 from fna_lightning.nn.neural_process import AttentiveProcess, NeuralProcess, TransformerProcess
+from fna_lightning.nn.patch_whitening import PatchWhitening
 from fna_lightning.nn.pooling import Pooling
 from fna_lightning.nn.positions import GridPositions, Positions
 from fna_lightning.nn.seq2seq import DecoderConfig, Seq2Seq, Seq2SeqConfig
@@ -31,6 +32,7 @@ __all__ = [
     "ImageTokens",
     "LayerConfig",
     "NeuralProcess",
+    "PatchWhitening",
     "Patches",
     "Pooling",
     "Positions",

@@ -1,10 +1,13 @@
 """Modules that turn an image into a sequence of tokens."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+
+from fna_lightning.nn.patch_whitening import PatchWhitening
 
 
 class ImageTokens(nn.Module, ABC):
@@ -58,6 +61,7 @@ class ConvTokens(ImageTokens):
         widths: channels of the convolutions before the last; empty for a single convolution.
         strides: stride of each convolution, one more than ``widths``; their product is the side of a token in pixels.
         pool: use max-pooling after the convolution instead of a strided convolution; slower and more accurate.
+        whiten: make the first layer a ``PatchWhitening``, which is set from training images and is not trained.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class ConvTokens(ImageTokens):
         widths: Sequence[int] = (32, 64),
         strides: Sequence[int] = (2, 1, 2),
         pool: bool = False,
+        whiten: bool = False,
     ) -> None:
         super().__init__()
         if len(strides) != len(widths) + 1 or min(strides) < 1:
@@ -75,18 +80,13 @@ class ConvTokens(ImageTokens):
                 f"strides must be {len(widths) + 1} positive numbers, one for each of widths {list(widths)} and one "
                 f"for the token, got {list(strides)}"
             )
-        self.stride = 1
+        self.stride = math.prod(strides)
+        layers = list(zip([channels, *widths], [*widths, dim], strides, strict=True))
         blocks: list[nn.Module] = []
-        for in_channels, out_channels, stride in zip([channels, *widths], [*widths, dim], strides, strict=True):
-            self.stride *= stride
-            pooled = pool and stride > 1
-            blocks += [
-                nn.Conv2d(in_channels, out_channels, 3, 1 if pooled else stride, padding=1, bias=False),
-                nn.BatchNorm2d(out_channels),
-                nn.ReLU(inplace=True),
-            ]
-            if pooled:
-                blocks.append(nn.MaxPool2d(stride))
+        if whiten:
+            blocks.append(PatchWhitening(*layers.pop(0)))
+        for in_channels, out_channels, stride in layers:
+            blocks += _convolution(in_channels, out_channels, stride, pool=pool and stride > 1)
         self.blocks = nn.Sequential(*blocks)
 
     def grid(self, size: int) -> int:
@@ -101,6 +101,16 @@ class ConvTokens(ImageTokens):
         # Channels-last convolutions are the fastest on a CPU, and the tokens have this layout anyway.
         maps = self.blocks(images.contiguous(memory_format=torch.channels_last))  # (B, D, h, w)
         return maps.flatten(2).mT
+
+
+def _convolution(in_channels: int, out_channels: int, stride: int, *, pool: bool) -> list[nn.Module]:
+    """Return a 3x3 convolution with batch norm and ReLU; with ``pool``, max-pooling instead of the stride."""
+    return [
+        nn.Conv2d(in_channels, out_channels, 3, 1 if pool else stride, padding=1, bias=False),
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(inplace=True),
+        *([nn.MaxPool2d(stride)] if pool else []),
+    ]
 
 
 def _near_size(size: int, token: int) -> str:

@@ -14,7 +14,13 @@ from torchvision.transforms import v2
 
 
 class Augmentation(ABC):
-    """Augments (B, C, H, W) uint8 images and their labels."""
+    """Augments (B, C, H, W) uint8 images and their labels.
+
+    Attributes:
+        epoch: number of the current epoch, set by the task.
+    """
+
+    epoch: int = 0
 
     @abstractmethod
     def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,6 +39,18 @@ class RandomHorizontalFlip(Augmentation):
 
     def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         flipped = torch.rand(len(images), device=images.device) < self.p
+        return torch.where(flipped[:, None, None, None], images.flip(-1), images), labels
+
+
+class AlternatingFlip(Augmentation):
+    """Flips each image left to right in every second epoch.
+
+    Two successive epochs contain each image and its mirror image once. About half of the images, those with an odd sum
+    of pixels, begin with the mirror image. It must be the first augmentation, because others change this sum.
+    """
+
+    def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        flipped = (images.sum(dim=(1, 2, 3), dtype=torch.int64) + self.epoch) % 2 == 1
         return torch.where(flipped[:, None, None, None], images.flip(-1), images), labels
 
 

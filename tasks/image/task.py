@@ -10,10 +10,19 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import ViTConfig
+from fna_lightning.errors import UsageError
+from fna_lightning.nn import PatchWhitening, ViTConfig
 from fna_lightning.task import Task
 from fna_lightning.tasks.image.augmentation import Augmentation
-from fna_lightning.tasks.image.data import ImageBatch
+from fna_lightning.tasks.image.data import ImageBatch, ImageData
+
+# Number of training images whose patches determine a whitening layer.
+WHITENING_IMAGES = 2000
+
+
+def scale_pixels(images: Tensor) -> Tensor:
+    """Return images of values 0 to 255 scaled to [-1, 1], as in the authors' code."""
+    return images.float() / 127.5 - 1.0
 
 
 class ImageClassification(Task):
@@ -27,6 +36,7 @@ class ImageClassification(Task):
         vit: settings of the network.
         augmentations: augmentations of the training images, applied in this order.
         label_smoothing: amount of label smoothing in training.
+        flip_average: outside training, return the mean of the logits of each image and of its mirror image.
         optimizer: builds the optimizer from the parameters.
         lr_scheduler: builds the learning-rate schedule from the optimizer; None for a constant rate.
     """
@@ -42,6 +52,7 @@ class ImageClassification(Task):
         vit: ViTConfig = ViTConfig(),  # noqa: B008 - frozen
         augmentations: list[Augmentation] | None = None,
         label_smoothing: float = 0.0,
+        flip_average: bool = False,
         optimizer: OptimizerCallable = Adam,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
@@ -52,12 +63,32 @@ class ImageClassification(Task):
         self.vit = vit(num_classes, channels, image_size, attention)
         self.augmentations = augmentations or []
         self.label_smoothing = label_smoothing
+        self.flip_average = flip_average
         self.class_names = [str(label) for label in range(num_classes)]
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (B, C, S, S) images of values 0 to 255 to (B, classes) logits."""
-        # Scaled to [-1, 1], as in the authors' code.
-        return self.vit(images.float() / 127.5 - 1.0)
+        pixels = scale_pixels(images)
+        logits = self.vit(pixels)
+        if self.flip_average and not self.training:
+            logits = (logits + self.vit(pixels.flip(-1))) / 2
+        return logits
+
+    def on_fit_start(self) -> None:
+        """Set whitening layers from training images; those of a resumed or loaded checkpoint keep their filters."""
+        layers = [layer for layer in self.vit.modules() if isinstance(layer, PatchWhitening) and not layer.fitted]
+        if layers:
+            if not isinstance(self.datamodule, ImageData):
+                raise UsageError(
+                    f"the filters of whitened tokens are set from an ImageData, got {type(self.datamodule).__name__}; "
+                    "use a subclass of ImageData, call PatchWhitening.fit before training, or set whiten to false"
+                )
+            images = self.datamodule.split("train")
+            # Evenly spaced, because files may be sorted by class.
+            rows = range(0, len(images), max(1, len(images) // WHITENING_IMAGES))
+            pixels = scale_pixels(images.__getitems__(list(rows)).images)
+            for layer in layers:
+                layer.fit(pixels.to(layer.weight.device))
 
     def loss(self, batch: ImageBatch, stage: str) -> Tensor:
         images, labels = batch
@@ -65,6 +96,7 @@ class ImageClassification(Task):
         if stage == "train":
             smoothing = self.label_smoothing
             for augmentation in self.augmentations:
+                augmentation.epoch = self.current_epoch
                 images, labels = augmentation(images, labels)
         logits = self(images)
         # The accuracy counts the original label also where an augmentation mixed two images.
@@ -73,7 +105,7 @@ class ImageClassification(Task):
 
     def probe(self, batch: ImageBatch, max_length: int | None = None) -> dict[str, Tensor]:
         # An image cannot be truncated as a text can, so all of its tokens are used.
-        self(batch.images)
+        self.vit(scale_pixels(batch.images))
         return {}
 
     def predict_step(self, batch: ImageBatch, batch_idx: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from fna_lightning.tasks import (
+    AlternatingFlip,
     CutMix,
     MixUp,
     RandAugment,
@@ -17,6 +18,7 @@ from fna_lightning.tasks import (
 from fna_lightning.tasks.image.augmentation import Augmentation
 
 ALL = [
+    AlternatingFlip(),
     RandomCrop(),
     RandomHorizontalFlip(),
     RandomResizedCrop(),
@@ -55,6 +57,22 @@ def test_horizontal_flip_rate(batch) -> None:
     many = images.repeat(50, 1, 1, 1)
     flipped = (RandomHorizontalFlip()(many, labels.repeat(50))[0] == many.flip(-1)).all(dim=(1, 2, 3))
     assert 0.4 < flipped.double().mean() < 0.6
+
+
+def test_two_epochs_contain_each_image_and_its_mirror_image_once(batch) -> None:
+    images, labels = batch
+    flip = AlternatingFlip()
+    first = flip(images, labels)[0]
+    # Another order of the images in the second epoch.
+    flip.epoch = 1
+    order = torch.randperm(len(images))
+    second = flip(images[order], labels[order])[0][order.argsort()]
+    unchanged = [(epoch == images).all(dim=(1, 2, 3)) for epoch in (first, second)]
+    assert (unchanged[0] ^ unchanged[1]).all()
+    assert second.equal(first.flip(-1))
+    assert 0 < unchanged[0].sum() < len(images)
+    flip.epoch = 2
+    assert flip(images, labels)[0].equal(first)
 
 
 def test_crop_is_a_window_of_the_padded_image(batch) -> None:
