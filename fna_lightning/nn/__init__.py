@@ -7,6 +7,7 @@ from fna_lightning.nn.encoder import Encoder, EncoderConfig, EncoderLayer
 from fna_lightning.nn.image_tokens import ConvTokens, ImageTokens, Patches
 from fna_lightning.nn.layer import FeedForward, LayerConfig
 from fna_lightning.nn.linear_cross_entropy import linear_cross_entropy
+from fna_lightning.nn.linear_ngrams import LinearNGrams
 from fna_lightning.nn.neural_process import AttentiveProcess, NeuralProcess, TransformerProcess
 from fna_lightning.nn.patch_whitening import PatchWhitening
 from fna_lightning.nn.pooling import Pooling
@@ -31,6 +32,7 @@ __all__ = [
     "GridPositions",
     "ImageTokens",
     "LayerConfig",
+    "LinearNGrams",
     "NeuralProcess",
     "PatchWhitening",
     "Patches",

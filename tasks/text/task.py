@@ -12,9 +12,10 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from fna_lightning.attention import Attention
-from fna_lightning.nn import Embedding, EncoderConfig, Pooling
+from fna_lightning.errors import UsageError
+from fna_lightning.nn import Embedding, EncoderConfig, LinearNGrams, Pooling
 from fna_lightning.task import Task
-from fna_lightning.tasks.text.data import TextBatch
+from fna_lightning.tasks.text.data import TextBatch, TextData
 
 
 class TextClassification(Task):
@@ -31,6 +32,8 @@ class TextClassification(Task):
         lr_scheduler: builds the learning-rate schedule from the optimizer; None for a constant rate.
         softmax_twice: apply a softmax before the cross-entropy loss, which applies its own, as in the authors' code.
             The loss of a correct and certain prediction between two classes is then 0.31, and gradients are small.
+        linear: builds a linear classifier from ``(vocab_size, num_classes)``. It is fitted to the training texts before
+            training, and its logits are added to those of the network.
     """
 
     monitor = ("val/accuracy", "max")
@@ -46,6 +49,7 @@ class TextClassification(Task):
         optimizer: OptimizerCallable = Adam,
         lr_scheduler: LRSchedulerCallable | None = None,
         softmax_twice: bool = False,
+        linear: Callable[[int, int], LinearNGrams] | None = None,
     ) -> None:
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         super().__init__(MetricCollection({"accuracy": accuracy}), optimizer, lr_scheduler)
@@ -54,12 +58,26 @@ class TextClassification(Task):
         self.pooling = Pooling(pooling, self.encoder.dim)
         self.head = nn.Linear(self.encoder.dim, num_classes)
         self.softmax_twice = softmax_twice
+        self.linear = None if linear is None else linear(vocab_size, num_classes)
+
+    def on_fit_start(self) -> None:
+        # A resumed run has loaded the fitted classifier from its checkpoint.
+        if self.linear is None or self.linear.fitted:
+            return
+        if not isinstance(self.datamodule, TextData):
+            raise UsageError(
+                f"model.linear is fitted to the training split of a TextData, got {type(self.datamodule).__name__}; "
+                "use such a data module, or leave model.linear out"
+            )
+        train = self.datamodule.split("train")
+        self.linear.fit([train[number][0] for number in range(len(train))], train.labels)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Map (B, N) token ids, of which the first ``lengths`` are real, to (B, C) logits."""
         real = torch.arange(tokens.size(1), device=tokens.device) < lengths[:, None]  # (B, N)
         x = self.encoder(self.embedding(tokens), real[:, None, None, :])
-        return self.head(self.pooling(x, real))
+        logits = self.head(self.pooling(x, real))
+        return logits if self.linear is None else logits + self.linear(tokens)
 
     def loss(self, batch: TextBatch, stage: str) -> Tensor:
         logits = self(batch.tokens, batch.lengths)

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from fna_lightning.nn import Embedding, TokenTable
-from fna_lightning.nn.token_table import pair_rows
+from fna_lightning.nn.token_table import ngram_rows
 
 TOKENS = torch.tensor([[5, 7, 5, 7, 9], [7, 5, 0, 0, 0]])
 
 
 def test_pairs_are_ordered_and_padding_has_none() -> None:
-    rows = pair_rows(TOKENS, 1000)
+    rows = ngram_rows(TOKENS, 2, 1000)
     assert rows[0, 0] == rows[0, 2]
     assert rows[0, 0] != rows[1, 0]
     assert rows[0, 4] == 0
@@ -19,10 +19,24 @@ def test_pairs_are_ordered_and_padding_has_none() -> None:
 
 def test_rows_lie_in_the_table_and_spread() -> None:
     tokens = torch.randint(1, 30_000, (8, 512), generator=torch.Generator().manual_seed(0))
-    rows = pair_rows(tokens, 5000)
+    rows = ngram_rows(tokens, 2, 5000)
     assert rows.max() < 5000
     # 4088 random pairs occupy 56 % of 4999 rows in expectation.
     assert 0.53 < len(rows.unique()) / 4999 < 0.59
+
+
+def test_triples_are_three_ordered_tokens() -> None:
+    rows = ngram_rows(torch.tensor([[5, 7, 9, 5, 7, 9], [9, 7, 5, 7, 0, 0], [5, 7, 0, 0, 0, 0]]), 3, 100_003)
+    assert rows[0, 0] == rows[0, 3] == 1 + (5 * 1_000_003 + 7 * 7_919 + 9 * 15_485_863) % 100_002
+    assert len(rows[rows > 0].unique()) == 5
+    assert rows.eq(0).tolist() == [[False] * 4 + [True] * 2, [False] * 2 + [True] * 4, [True] * 6]
+
+
+def test_triples_add_their_vectors() -> None:
+    table = TokenTable(10, 4, pairs=20, triples=30)
+    without = table.weight[TOKENS] + table.pairs.weight[ngram_rows(TOKENS, 2, 20)]
+    assert table(TOKENS).equal(without + table.triples.weight[ngram_rows(TOKENS, 3, 30)])
+    assert table(TOKENS[:, :2])[1].allclose(without[1, :2])
 
 
 def test_word_order_matters_only_with_pairs() -> None:
@@ -68,6 +82,7 @@ def test_embedding_with_a_custom_table() -> None:
     [
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
         ({"std": 0.0}, "std must be positive, got 0.0"),
+        ({"triples": -3}, r"triples must be 0 \(no table\) or at least 2 .*got -3"),
         ({"pairs": 1}, r"pairs must be 0 \(no table\) or at least 2 .*got 1"),
     ],
 )
