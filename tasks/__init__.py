@@ -31,7 +31,7 @@ from fna_lightning.tasks.translation.multi30k import Multi30kData
 from fna_lightning.tasks.translation.numbers import NumberData
 from fna_lightning.tasks.translation.parallel_text import ParallelText
 from fna_lightning.tasks.translation.task import Translation
-from fna_lightning.training import schedules  # noqa: F401 - registers the bare names of the schedules
+from fna_lightning.training import muon, schedules  # noqa: F401 - registers their bare names
 
 __all__ = [
     "AlternatingFlip",

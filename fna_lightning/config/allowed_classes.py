@@ -20,6 +20,7 @@ from fna_lightning.config.registry import PACKAGES
 OUR_CLASSES = (
     "tasks.translation.decoding.Decoding",
     "training.fsdp.FullySharded",
+    "training.muon.MuonAdamW",
     "training.schedules.InverseSqrt",
     "training.schedules.WarmupCosine",
     "tasks.data.tokenization.Tokenization",

@@ -21,8 +21,13 @@ class VariantBatchSampler(EpochBatchSampler):
     """
 
     def __init__(self, sampler: EpochBatchSampler, variants: int) -> None:
-        settings = {"shuffle": sampler.shuffle, "seed": sampler.seed, "rank": sampler.rank}
-        super().__init__(sampler.batch_size, world_size=sampler.world_size, **settings)
+        super().__init__(
+            sampler.batch_size,
+            shuffle=sampler.shuffle,
+            seed=sampler.seed,
+            rank=sampler.rank,
+            world_size=sampler.world_size,
+        )
         if variants < 1:
             raise ValueError(f"variants must be at least 1, got {variants}")
         self.source = sampler
@@ -43,7 +48,7 @@ class VariantBatchSampler(EpochBatchSampler):
         return self.source.global_batches()
 
     def __iter__(self) -> Iterator[list[int]]:
-        # the third number makes them independent of the order of the examples
+        # The third number makes them independent of the order of the examples
         rng = np.random.default_rng([self.seed, self.epoch, 2])
         first = rng.integers(self.variants, size=self.num_examples) * self.num_examples
         for batch in super().__iter__():
