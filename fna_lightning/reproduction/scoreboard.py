@@ -31,12 +31,15 @@ class Board:
         title: heading of the table.
         metric: test metric that is compared.
         further: other metrics in the table.
+        baseline: the same metric of a model without attention, which the runs of FNA measure as well; its heading is
+            its name in the table.
     """
 
     family: str
     title: str
     metric: Metric
     further: tuple[Metric, ...] = ()
+    baseline: Metric | None = None
 
 
 @dataclass(frozen=True)
@@ -79,23 +82,28 @@ class Comparison:
 
 def entry(attention: str, label: str, board: Board, results: Mapping[int, Mapping[str, Any]]) -> Entry:
     """Return the entry of an attention from the contents of results.json by seed."""
-    metrics = {seed: {**stages["fit"]["metrics"], **stages["test"]["metrics"]} for seed, stages in results.items()}
-
-    def by_seed(metric: Metric) -> dict[int, float]:
-        return {seed: metric.factor * row[metric.name] for seed, row in metrics.items() if metric.name in row}
-
     runs = [stages.get("run", {}) for stages in results.values()]
     seconds = [stages["fit"]["cpu_seconds"] for stages in results.values() if "cpu_seconds" in stages["fit"]]
     return Entry(
         attention,
         label,
-        by_seed(board.metric),
-        {metric.heading: by_seed(metric) for metric in board.further},
+        _by_seed(board.metric, results),
+        {metric.heading: _by_seed(metric, results) for metric in board.further},
         sum(seconds) / len(seconds) / 60 if seconds else None,
         ", ".join(sorted({kernel for run in runs for kernel in run.get("kernel", {}).values()})),
         runs[0].get("parameters") if runs else None,
         runs[0].get("versions", {}) if runs else {},
     )
+
+
+def baseline_entry(baseline: Metric, results: Mapping[int, Mapping[str, Any]]) -> Entry:
+    """Return the entry of a baseline from the results of the runs of FNA."""
+    return Entry("baseline", baseline.heading, _by_seed(baseline, results))
+
+
+def _by_seed(metric: Metric, results: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    metrics = {seed: {**stages["fit"]["metrics"], **stages["test"]["metrics"]} for seed, stages in results.items()}
+    return {seed: metric.factor * row[metric.name] for seed, row in metrics.items() if metric.name in row}
 
 
 def compare(boards: Mapping[str, Sequence[Entry]]) -> list[Comparison]:

@@ -14,19 +14,26 @@ SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev")
 OPTIONS = {"train": "path", "val": "validation", "test": "test"}
 
 
-def stratified(labels: NDArray[np.integer], share: float, seed: int) -> NDArray[np.bool_]:
-    """Return a mask that is True for a random ``share`` of each class, rounded to whole examples."""
+def stratified(labels: NDArray[np.integer], share: float, seed: int, block: int = 1) -> NDArray[np.bool_]:
+    """Return a mask that is True for a random ``share`` of each class, rounded to whole examples.
+
+    Blocks of ``block`` successive examples of a class are chosen together.
+    """
     chosen = np.zeros(len(labels), dtype=bool)
     rng = np.random.default_rng(seed)
     for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
+        members = np.flatnonzero(labels == label)
+        blocks = [members[start : start + block] for start in range(0, len(members), block)]
+        members = np.concatenate([blocks[number] for number in rng.permutation(len(blocks))])
         chosen[members[: round(share * len(members))]] = True
     return chosen
 
 
-def train_or_val_rows(labels: NDArray[np.integer], split: str, share: float, seed: int) -> NDArray[np.integer]:
+def train_or_val_rows(
+    labels: NDArray[np.integer], split: str, share: float, seed: int, block: int = 1
+) -> NDArray[np.integer]:
     """Return the rows of the split "val", a stratified ``share`` of ``labels``, or those of the split "train"."""
-    held_out = stratified(labels, share, seed)
+    held_out = stratified(labels, share, seed, block)
     return np.flatnonzero(held_out if split == "val" else ~held_out)
 
 

@@ -41,6 +41,9 @@ class ImdbData(TextData):
         tokenization: settings of the tokenizer.
         pad_to_max: pad every batch to ``max_length`` instead of to its longest review.
         validation: share of the training reviews that is held out, equal for each class.
+        validation_block: number of successive reviews that are held out together. Reviews of the same film follow each
+            other, and the test reviews are about other films. So a model that remembers films is too good on reviews
+            that are held out one by one; with blocks of 50, most films are either in training or in validation.
         split_seed: random seed of the held-out reviews.
         drop_duplicates: remove the training reviews that are also test reviews (123 of them).
         batch_size: reviews per batch and process.
@@ -54,6 +57,7 @@ class ImdbData(TextData):
         tokenization: Tokenization = Tokenization(),  # noqa: B008 - frozen
         pad_to_max: bool = False,
         validation: float = 0.1,
+        validation_block: int = 1,
         split_seed: int = 0,
         drop_duplicates: bool = False,
         batch_size: int = 32,
@@ -62,9 +66,12 @@ class ImdbData(TextData):
         pad_to = tokenization.max_length if pad_to_max else 1
         super().__init__(batch_size=batch_size, num_workers=num_workers, pad_to=pad_to)
         check_validation_share(validation)
+        if validation_block < 1:
+            raise ValueError(f"validation_block must be at least 1 review, got {validation_block}")
         self.source = TextSource(find_dataset(path, "imdb", HUB_NAME), len(LABELS))
         self.tokenization = tokenization
         self.validation = validation
+        self.validation_block = validation_block
         self.split_seed = split_seed
         self.drop_duplicates = drop_duplicates
 
@@ -97,7 +104,9 @@ class ImdbData(TextData):
         if self.drop_duplicates:
             train, test = (text_digests(self._tokens_folder(part)) for part in ("train", "test"))
             rows = rows[~np.isin(train, test)]
-        return reviews.take(rows[train_or_val_rows(reviews.labels[rows], name, self.validation, self.split_seed)])
+        labels = reviews.labels[rows]
+        chosen = train_or_val_rows(labels, name, self.validation, self.split_seed, self.validation_block)
+        return reviews.take(rows[chosen])
 
     def _write_tokenizer(self, draft: Path, texts: list[str]) -> None:
         (draft / "tokenizer.json").write_text(train_tokenizer(texts, self.tokenization), encoding="utf-8")

@@ -33,7 +33,8 @@ class TextClassification(Task):
         softmax_twice: apply a softmax before the cross-entropy loss, which applies its own, as in the authors' code.
             The loss of a correct and certain prediction between two classes is then 0.31, and gradients are small.
         linear: builds a linear classifier from ``(vocab_size, num_classes)``. It is fitted to the training texts before
-            training, and its logits are added to those of the network.
+            training, and its logits are added to those of the network. Its own accuracy is logged as
+            ``linear_accuracy``.
     """
 
     monitor = ("val/accuracy", "max")
@@ -82,6 +83,10 @@ class TextClassification(Task):
     def loss(self, batch: TextBatch, stage: str) -> Tensor:
         logits = self(batch.tokens, batch.lengths)
         self.stage_metrics(stage).update(logits, batch.labels)
+        if self.linear is not None and stage != "train":
+            correct = self.linear(batch.tokens).argmax(dim=1) == batch.labels
+            size = self.batch_size(batch)
+            self.log(f"{stage}/linear_accuracy", correct.float().mean(), batch_size=size, sync_dist=True)
         scores = logits.softmax(dim=-1) if self.softmax_twice else logits
         return F.cross_entropy(scores, batch.labels)
 

@@ -48,6 +48,20 @@ def test_statistics_of_known_results(context) -> None:
     assert "fna-lightning reproduce scoreboard --scale small" in page
 
 
+def test_the_linear_classifier_is_a_row_of_its_own(context) -> None:
+    cells = scoreboard.board_cells(SMALL, "imdb_strong", "fna")
+    finish(cells, context.runs, [0.92, 0.93, 0.91])
+    for cell in cells:
+        path = cell.folder(context.runs) / "results.json"
+        results = json.loads(path.read_text())
+        results["test"]["metrics"]["test/linear_accuracy"] = 0.90
+        path.write_text(json.dumps(results))
+    result = scoreboard.run(context)
+    (line,) = [line for line in result.tables[0].lines if line[0] == "linear classifier alone"]
+    assert line[1:3] == ["3", "90.00"]
+    assert "+2.00" in line
+
+
 def test_without_runs_there_is_a_page_but_no_figure(context) -> None:
     result = scoreboard.run(context)
     assert not result.figures

@@ -8,7 +8,18 @@ from fna_lightning.reproduction.context import Context
 from fna_lightning.reproduction.drawing import draw_rows, panels
 from fna_lightning.reproduction.families import cells_of, missing_configs
 from fna_lightning.reproduction.scales import Scale
-from fna_lightning.reproduction.scoreboard import Board, Entry, Metric, board_table, compare, entry, markdown, plain
+from fna_lightning.reproduction.scoreboard import (
+    OURS,
+    Board,
+    Entry,
+    Metric,
+    baseline_entry,
+    board_table,
+    compare,
+    entry,
+    markdown,
+    plain,
+)
 from fna_lightning.training.run_folder import read_results
 from fna_lightning.utils.files import write_text
 
@@ -21,12 +32,13 @@ ATTENTIONS = {
     "learned": "FNA, alpha and kappa learned",
 }
 ACCURACY = Metric("test/accuracy", "test accuracy (%)", 100.0)
+LINEAR = Metric("test/linear_accuracy", "linear classifier alone", 100.0)
 BLEU = Metric("test/bleu", "BLEU (13a, cased)")
 TOKENIZED = Metric("test/bleu_tokenised_lowercase", "BLEU, tokenized lower-case")
 BOARDS = {
     board.family: board
     for board in (
-        Board("imdb_strong", "IMDb", ACCURACY),
+        Board("imdb_strong", "IMDb", ACCURACY, baseline=LINEAR),
         Board("cifar10_hour", "CIFAR-10 in an hour", ACCURACY),
         Board("multi30k_strong", "Multi30K, English to German", BLEU, (TOKENIZED,)),
     )
@@ -72,12 +84,16 @@ def cells(scale: Scale) -> list[Cell]:
 
 def board_entries(context: Context, family: str) -> list[Entry]:
     """Return the results of the finished runs of one board."""
-    entries = []
+    entries: list[Entry] = []
+    baselines: list[Entry] = []
     for name in attentions(family):
         finished = [cell for cell in board_cells(context.scale, family, name) if cell.finished(context.runs)]
         results = {cell.seed: read_results(cell.folder(context.runs)) for cell in finished}
         entries.append(entry(name, ATTENTIONS[name], BOARDS[family], results))
-    return entries
+        baseline = BOARDS[family].baseline
+        if name == OURS and baseline is not None:
+            baselines.append(baseline_entry(baseline, results))
+    return entries + baselines
 
 
 def run(context: Context) -> Result:
