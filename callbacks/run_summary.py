@@ -18,7 +18,7 @@ from fna_lightning.callbacks.step_size import describe_step, step_size
 from fna_lightning.training.dataloading import count_examples
 from fna_lightning.training.loggers import viewers
 from fna_lightning.training.run_folder import write_results
-from fna_lightning.utils.versions import package_versions
+from fna_lightning.utils.versions import package_versions, processor
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +139,7 @@ class RunSummary(L.Callback):
             "devices": trainer.world_size,
             "precision": str(trainer.precision),
             "threads": torch.get_num_threads(),
+            "processor": processor(),
             "versions": package_versions(),
         }
 

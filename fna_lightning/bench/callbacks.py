@@ -13,7 +13,6 @@ Examples:
 
 import argparse
 import json
-import platform
 import statistics
 import tempfile
 import time
@@ -143,7 +142,7 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
     """Return the measurements as plain values."""
     import torch
 
-    from fna_lightning.utils.versions import package_versions
+    from fna_lightning.utils.versions import package_versions, processor
 
     pairs = list(zip(fits[True], fits[False], strict=True))
     ratios = [watched["wall_seconds"] / plain["wall_seconds"] for watched, plain in pairs]
@@ -177,6 +176,6 @@ def summary(fits: dict[bool, list[dict[str, float]]], args: argparse.Namespace) 
         "rest_ratios": rest_ratios,
         "fits": {"with": fits[True], "without": fits[False]},
         "threads": torch.get_num_threads(),
-        "machine": platform.processor() or platform.machine(),
+        "machine": processor(),
         "versions": package_versions(),
     }

@@ -5,12 +5,11 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import torch
 
 from fna_lightning.training.malloc import keep_freed_memory
-from fna_lightning.utils.versions import package_versions
+from fna_lightning.utils.versions import package_versions, processor
 
 
 def take_turns(functions: Mapping[str, Callable[[], object]], seconds: float, rounds: int) -> dict[str, float]:
@@ -46,17 +45,10 @@ def prepare_fits(threads: int | None) -> None:
 def machine(*packages: str) -> dict[str, str | int]:
     """Return what the numbers depend on: processor, threads, load and versions, also those of ``packages``."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
         "load before": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
         "system": platform.platform(terse=True),
         **package_versions(*packages),
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -12,7 +12,6 @@ Examples:
 import argparse
 import itertools
 import json
-import platform
 import statistics
 import tempfile
 import warnings
@@ -144,7 +143,7 @@ def summary(
     import torch
 
     from fna_lightning.attention.kernels import chosen_kernels
-    from fna_lightning.utils.versions import package_versions
+    from fna_lightning.utils.versions import package_versions, processor
 
     first, *others = configs
     seconds = {name: [block["step"] for block in measured] for name, measured in blocks.items()}
@@ -164,7 +163,7 @@ def summary(
         "ratios": ratios,
         "kernels": chosen_kernels(*(config.task for config in configs)),
         "threads": torch.get_num_threads(),
-        "machine": platform.processor() or platform.machine(),
+        "machine": processor(),
         "versions": package_versions(),
     }
 

@@ -17,6 +17,7 @@ STYLES = {
     "qknorm": (ORANGE, "v"),
     "learned": (BLUE, "P"),
     "gaussian": (PURPLE, "v"),
+    "baseline": (GRAY, "x"),
 }
 
 

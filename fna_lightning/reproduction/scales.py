@@ -119,7 +119,13 @@ SMALL = Scale(
     texts=100,
     length=500,
     # The order matters: it determines the names of the run folders, which are shared with `sweep --set`.
-    overrides={"small": (("trainer.max_epochs", "3"), ("model.lr_scheduler.init_args.milestones", "[2]"), *QUIET)},
+    overrides={
+        "small": (("trainer.max_epochs", "3"), ("model.lr_scheduler.init_args.milestones", "[2]"), *QUIET),
+        # the recipes of the paper, of which only the first epochs are trained
+        "full": (("trainer.max_epochs", "2"), *QUIET),
+        "image": (("trainer.max_epochs", "30"), *QUIET),
+        "translation": (("trainer.max_epochs", "2"), *QUIET),
+    },
 )
 
 PAPER = Scale(

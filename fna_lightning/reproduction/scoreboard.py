@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fna_lightning.experiments.markdown import machine
 from fna_lightning.experiments.seeds import holm, paired_difference, summarize
 from fna_lightning.reproduction.artifact import Table
 from fna_lightning.reproduction.markdown import table
@@ -55,6 +54,7 @@ class Entry:
         kernel: kernels that computed the attention.
         parameters: number of parameters; None if it is unknown.
         versions: versions of the packages that the runs used.
+        processors: processors on which the runs were trained, which may be several.
     """
 
     attention: str
@@ -65,6 +65,7 @@ class Entry:
     kernel: str = ""
     parameters: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    processors: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def entry(attention: str, label: str, board: Board, results: Mapping[int, Mappin
         ", ".join(sorted({kernel for run in runs for kernel in run.get("kernel", {}).values()})),
         runs[0].get("parameters") if runs else None,
         runs[0].get("versions", {}) if runs else {},
+        sorted({run.get("processor", "unknown") for run in runs}),
     )
 
 
@@ -147,17 +149,16 @@ def plain(boards: Mapping[str, Sequence[Entry]], comparisons: Sequence[Compariso
     """Return the scoreboard as plain values; numbers that do not exist are None."""
     return {
         "command": command,
-        "machine": machine(),
         "correction": f"Holm, {len(comparisons)} comparisons",
         "boards": {family: [_finite(asdict(item)) for item in entries] for family, entries in boards.items()},
         "comparisons": [_finite(asdict(row)) for row in comparisons],
     }
 
 
-def markdown(tables: Sequence[Table], notes: Sequence[str], figure: str, command: str, versions: str) -> str:
+def markdown(tables: Sequence[Table], notes: Sequence[str], figure: str, command: str, conditions: str) -> str:
     """Return the page of the scoreboard."""
     lines = ["# Scoreboard", "", *(line for note in notes for line in (note, ""))]
-    lines += ["```", command, "```", "", f"{machine()}. {versions}", ""]
+    lines += ["```", command, "```", "", conditions, ""]
     for item in tables:
         lines += [f"## {item.title}", "", *table(item.columns, item.lines), ""]
     return "\n".join([*lines, *([f"![Scoreboard]({figure})", ""] if figure else [])])

@@ -30,7 +30,7 @@ from helpers.fake_runs import finish
 # tables and figures of the paper, followed by artifacts the paper does not have
 NAMES = """fig-spectrum fig-tokens prop-1 generator
 fig-grid fig-ablation fig-gap fig-diffusion-map fig-path fig-hops fig-hops-length table-imdb table-sphere
-fig-cifar table-translation fig-pretrained-pca controls attribution scoreboard fields"""
+fig-cifar table-translation fig-pretrained-pca controls attribution paper-recipes scoreboard fields"""
 
 
 @pytest.fixture

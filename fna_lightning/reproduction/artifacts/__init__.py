@@ -24,6 +24,7 @@ MODULES = (
     "fig_pretrained_pca",
     "controls",
     "attribution",
+    "paper_recipes",
     "scoreboard",
     "fields",
 )

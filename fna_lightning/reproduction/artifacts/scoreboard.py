@@ -107,7 +107,7 @@ def run(context: Context) -> Result:
     context.folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain(boards, comparisons, command), indent=1, allow_nan=False) + "\n"
     write_text(context.folder / "scoreboard.json", text)
-    page = markdown(tables, NOTES, figure_name, command, _versions(boards))
+    page = markdown(tables, NOTES, figure_name, command, _conditions(boards))
     write_text(context.folder / "scoreboard.md", page)
     return result
 
@@ -127,15 +127,12 @@ def _draw(context: Context, boards: dict[str, list[Entry]], result: Result) -> s
     return name
 
 
-def _versions(boards: dict[str, list[Entry]]) -> str:
-    """Return the versions of the packages of all runs in one line."""
-    found = {
-        f"{name} {version}"
-        for entries in boards.values()
-        for item in entries
-        for name, version in item.versions.items()
-    }
-    return ", ".join(sorted(found)) + "." if found else ""
+def _conditions(boards: dict[str, list[Entry]]) -> str:
+    """Return the processors and the versions of the packages of all runs in one line."""
+    entries = [item for items in boards.values() for item in items]
+    processors = sorted({name for item in entries for name in item.processors})
+    versions = sorted({f"{name} {version}" for item in entries for name, version in item.versions.items()})
+    return f"Processors: {', '.join(processors)}. Versions: {', '.join(versions)}." if versions else ""
 
 
 ARTIFACT = Artifact(

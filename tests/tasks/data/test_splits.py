@@ -26,6 +26,23 @@ def test_train_and_val_rows_are_disjoint_and_complete() -> None:
     assert len(val) == 10 + 25 + 2
 
 
+def test_blocks_of_successive_examples_stay_together() -> None:
+    labels = np.tile(np.repeat([0, 1], 3), 40)  # three of each class in turn
+    chosen = stratified(labels, 0.25, seed=2, block=10)
+    for label in (0, 1):
+        blocks = chosen[labels == label].reshape(-1, 10)
+        assert blocks.all(axis=1).sum() == 3  # of 12 blocks
+        assert not blocks[~blocks.all(axis=1)].any()
+
+
+def test_the_last_block_is_cut_so_that_the_share_is_exact() -> None:
+    labels = np.zeros(105, dtype=int)
+    chosen = stratified(labels, 0.2, seed=0, block=10)
+    assert chosen.sum() == 21
+    # two whole blocks, and one of which only the beginning is held out
+    assert np.abs(np.diff(chosen.astype(int))).sum() <= 6
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
 def test_the_share_must_lie_between_0_and_1(share) -> None:
     with pytest.raises(ValueError, match=f"validation must lie between 0 and 1, got {share}; 0.1 holds out 10 %"):

@@ -70,6 +70,11 @@ def test_texts_that_are_not_utf_8_raise(tmp_path) -> None:
         prepared(folder)
 
 
+def test_validation_blocks_must_have_a_review(tmp_path) -> None:
+    with pytest.raises(ValueError, match="validation_block must be at least 1 review, got 0"):
+        prepared(imdb_folder(tmp_path / "imdb"), validation_block=0)
+
+
 def test_train_and_validation_are_disjoint_and_complete(tmp_path) -> None:
     data = prepared(imdb_folder(tmp_path / "imdb"), validation=0.3)
     starts = [set(data.split(name).starts.tolist()) for name in ("train", "val")]

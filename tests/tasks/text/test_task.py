@@ -4,10 +4,12 @@ import math
 
 import pytest
 import torch
+from lightning.pytorch import LightningDataModule, Trainer
 from torch.testing import assert_close
 
 from fna_lightning.attention import Uniform
-from fna_lightning.nn import EncoderConfig
+from fna_lightning.errors import UsageError
+from fna_lightning.nn import EncoderConfig, LinearNGrams
 from fna_lightning.tasks import ReviewData, TextClassification
 from fna_lightning.tasks.text.data import TextBatch
 
@@ -50,3 +52,54 @@ def test_padding_matters_only_for_max_all() -> None:
 def test_reviews_padded_to_the_maximum_length() -> None:
     data = ReviewData(train_size=4, eval_size=4, longest=50, batch_size=2, pad_to_max=True)
     assert {batch.tokens.size(1) for batch in data.val_dataloader()} == {50}
+
+
+def with_linear_classifier(vocab_size: int) -> TextClassification:
+    torch.manual_seed(0)
+    return TextClassification(
+        vocab_size,
+        2,
+        Uniform(),
+        EncoderConfig(dim=4, dropout=0.0),
+        linear=lambda size, classes: LinearNGrams(size, classes, pairs=500, triples=500),
+    )
+
+
+def trainer() -> Trainer:
+    return Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def test_a_linear_classifier_is_fitted_before_training_and_its_accuracy_is_logged() -> None:
+    data = ReviewData(train_size=400, eval_size=100, longest=30, batch_size=50)
+    classifier = with_linear_classifier(data.vocab_size)
+    run = trainer()
+    run.fit(classifier, data)
+    linear = classifier.linear
+    assert linear is not None
+    assert linear.fitted
+    classifier.eval()
+    batches = list(data.val_dataloader())
+    correct = [linear(batch.tokens).argmax(1) == batch.labels for batch in batches]
+    assert_close(run.callback_metrics["val/linear_accuracy"], torch.cat(correct).float().mean())
+    assert run.callback_metrics["val/linear_accuracy"] > 0.6
+    # the logits of the network are added to it
+    batch = batches[0]
+    network = classifier(batch.tokens, batch.lengths) - linear(batch.tokens)
+    classifier.linear = None
+    assert_close(classifier(batch.tokens, batch.lengths), network, atol=1e-5, rtol=0.0)
+
+
+def test_a_linear_classifier_needs_texts() -> None:
+    class OtherData(LightningDataModule):
+        def train_dataloader(self) -> list[TextBatch]:
+            return [TextBatch(torch.ones(2, 3, dtype=torch.long), torch.full((2,), 3), torch.tensor([0, 1]))]
+
+    with pytest.raises(UsageError, match=r"model.linear is fitted to the training split of a TextData, got OtherData"):
+        trainer().fit(with_linear_classifier(9), OtherData())

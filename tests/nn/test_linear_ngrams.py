@@ -1,0 +1,124 @@
+"""Linear classifier of words, pairs and triples: features, ratios, and logits that do not know a text's own label."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+
+from fna_lightning.nn import LinearNGrams
+from fna_lightning.nn.linear_ngrams import log_count_ratios, text_keys
+
+WORDS = 30
+
+
+def texts(count: int = 120) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return random texts, and labels that say whether word 3 occurs more often than word 4."""
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, WORDS, size=rng.integers(4, 20)) for _ in range(count)]
+    labels = np.array([int((row == 3).sum() >= (row == 4).sum()) for row in rows])
+    return rows, labels
+
+
+def fitted(labels: np.ndarray | None = None, **settings: object) -> LinearNGrams:
+    rows, own_labels = texts()
+    linear = LinearNGrams(WORDS, 2, **{"pairs": 50, "triples": 70, **settings})  # type: ignore[arg-type]
+    linear.fit(rows, own_labels if labels is None else labels)
+    return linear
+
+
+def logit(linear: LinearNGrams, row: np.ndarray) -> float:
+    return float(linear(torch.from_numpy(row)[None])[0].diff())
+
+
+def test_ratios_of_known_counts() -> None:
+    features = csr_matrix(np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]], dtype=np.float32))
+    # class 0: counts 1 + (1, 0, 1), 5 in all; class 1: 1 + (1, 2, 0), 6 in all
+    expected = np.log([2 / 6, 3 / 6, 1 / 6]) - np.log([2 / 5, 1 / 5, 2 / 5])
+    assert np.allclose(log_count_ratios(features, np.array([0, 1, 1])), expected)
+
+
+def test_logits_are_those_of_a_regression_on_the_ratios() -> None:
+    rows, labels = texts()
+    words = np.zeros((len(rows), WORDS), dtype=np.float32)
+    for number, row in enumerate(rows):
+        words[number, row] = 1
+    counts = [1 + words[labels == label].sum(0) for label in (0, 1)]
+    ratios = np.log(counts[1] / counts[1].sum()) - np.log(counts[0] / counts[0].sum())
+    expected = LogisticRegression(C=0.1, solver="liblinear").fit(words * ratios, labels)
+    linear = fitted(pairs=0, triples=0).eval()
+    ours = [logit(linear, row) for row in rows]
+    assert np.allclose(ours, expected.decision_function(words * ratios), atol=1e-4)
+
+
+def test_padding_and_repetitions_change_nothing() -> None:
+    linear = fitted(triples=0).eval()
+    batch = torch.tensor([[3, 5, 0, 0, 0, 0], [3, 5, 3, 5, 0, 0], [3, 5, 3, 5, 3, 5]])
+    logits = linear(batch)
+    assert logits[0].allclose(linear(batch[:1, :2])[0])
+    # the words 3 and 5, the pairs (3, 5) and (5, 3)
+    assert logits[1].allclose(logits[2])
+    assert not logits[0].allclose(logits[1])
+
+
+def test_the_logit_of_a_training_text_does_not_depend_on_its_own_label() -> None:
+    rows, labels = texts()
+    flipped = labels.copy()
+    flipped[7] = 1 - flipped[7]
+    first, second = fitted().train(), fitted(flipped).train()
+    assert logit(first, rows[7]) == logit(second, rows[7]) != 0.0
+    # in evaluation, the text is known with its label
+    assert abs(logit(first.eval(), rows[7]) - logit(second.eval(), rows[7])) > 0.01
+
+
+def test_new_texts_have_the_same_logits_in_training_and_evaluation() -> None:
+    linear, new = fitted(), np.array([3, 9, 9, 12])
+    assert logit(linear.train(), new) == logit(linear.eval(), new)
+
+
+def test_before_the_fit_all_logits_are_zero() -> None:
+    linear = LinearNGrams(WORDS, 2, pairs=10, triples=10)
+    assert not linear.fitted
+    assert linear(torch.randint(0, WORDS, (3, 8))).eq(0).all()
+
+
+def test_a_checkpoint_restores_the_classifier() -> None:
+    linear = fitted()
+    restored = LinearNGrams(WORDS, 2, pairs=50, triples=70)
+    restored.load_state_dict(linear.state_dict())
+    assert restored.fitted
+    batch = torch.from_numpy(np.stack([row[:4] for row in texts()[0]]))
+    for mode in (True, False):
+        assert linear.train(mode)(batch).equal(restored.train(mode)(batch))
+
+
+def test_keys_of_texts_ignore_padding_and_depend_on_the_order() -> None:
+    keys = text_keys(torch.tensor([[1, 2, 0], [2, 1, 0], [1, 2, 3]]))
+    assert len(keys.unique()) == 3
+    assert keys[0] == text_keys(torch.tensor([[1, 2]]))[0]
+
+
+def test_no_parameter_is_trained() -> None:
+    assert not list(fitted().parameters())
+    assert math.isfinite(float(fitted().bias))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_classes": 3}, "LinearNGrams needs 2 classes, got 3; leave model.linear out"),
+        ({"num_classes": 2, "strength": 0.0}, "strength must be positive, got 0.0"),
+        ({"num_classes": 2, "folds": 1}, "folds must be at least 2, got 1"),
+        ({"num_classes": 2, "pairs": -1}, "pairs"),
+    ],
+)
+def test_wrong_settings(settings, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        LinearNGrams(WORDS, **settings)
+
+
+def test_texts_of_one_class_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"texts of one class outside a fold, but needs both classes; use more"):
+        fitted(np.zeros(120, dtype=int))
