@@ -5,8 +5,8 @@ Interrupt with Ctrl-C; rerun the command to continue: finished runs and artifact
 as cells of `sweep`: --runs is the folder of trained models, --shard gives each machine its part of the runs, and --set
 overrides a key in every run (such runs have folders of their own).
 
-The results of each finished run of `scoreboard` and `paper-recipes` are also written to a small file in --records. Commit
-these files, and the same command continues the study from them on another machine.
+The results of each finished run of `scoreboard` and `paper-recipes` are also written to a small file in --records.
+Commit these files, and the same command continues the study from them on another machine.
 
   smoke   minutes on two cores, embedded data; checks that everything runs, and the theory exactly
   small   hours on two cores, real IMDb (set FNA_DATA), the paper's smallest model, fewer epochs and seeds

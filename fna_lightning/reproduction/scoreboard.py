@@ -98,9 +98,10 @@ def entry(attention: str, label: str, board: Board, results: Mapping[int, Mappin
     )
 
 
-def baseline_entry(baseline: Metric, results: Mapping[int, Mapping[str, Any]]) -> Entry:
-    """Return the entry of a baseline from the results of the runs of FNA."""
-    return Entry("baseline", baseline.heading, _by_seed(baseline, results))
+def baseline_entry(baseline: Metric, board: Board, results: Mapping[int, Mapping[str, Any]]) -> Entry:
+    """Return the entry of a baseline from the results of the runs of FNA; it has no other metrics."""
+    further: dict[str, dict[int, float]] = {metric.heading: {} for metric in board.further}
+    return Entry("baseline", baseline.heading, _by_seed(baseline, results), further)
 
 
 def _by_seed(metric: Metric, results: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:

@@ -82,7 +82,8 @@ class NumberData(TranslationData):
         sides = []
         for ids, words in zip(self.word_ids, (english, german), strict=True):
             sides.append(Sequences.of([[ids[word] for word in words(number)] for number in self.numbers[name]], rows))
-        return Pairs(*sides)
+        source, target = sides
+        return Pairs(source, target)
 
     def texts(self, name: str) -> tuple[list[str], list[str]]:
         numbers = self.numbers[name]

@@ -103,7 +103,8 @@ class TokenizedPairs(TranslationData):
             ensure(self._variants_folder(side), partial(_write_variants, side, encoder, read))
 
     def split(self, name: str) -> Pairs:
-        return Pairs(*(self._open(self._tokens_folder(name, side)) for side in (0, 1)))
+        source, target = (self._open(self._tokens_folder(name, side)) for side in (0, 1))
+        return Pairs(source, target)
 
     def train_dataloader(self) -> DataLoader[Any]:
         if not self.bpe_dropout:

@@ -54,12 +54,16 @@ def test_the_linear_classifier_is_a_row_of_its_own(context) -> None:
     for cell in cells:
         path = cell.folder(context.runs) / "results.json"
         results = json.loads(path.read_text())
-        results["test"]["metrics"]["test/linear_accuracy"] = 0.90
+        results["test"]["metrics"] |= {"test/linear_accuracy": 0.90, "test/network_accuracy": 0.88}
         path.write_text(json.dumps(results))
     result = scoreboard.run(context)
     (line,) = [line for line in result.tables[0].lines if line[0] == "linear classifier alone"]
     assert line[1:3] == ["3", "90.00"]
-    assert "+2.00" in line
+    columns = result.tables[0].columns
+    assert line[columns.index("FNA minus this")] == "+2.00"
+    (ours,) = [line for line in result.tables[0].lines if line[0] == "FNA (alpha = 1.2)"]
+    assert ours[columns.index("network alone")] == "88.00"
+    assert {len(line) for line in result.tables[0].lines} == {len(columns)}
 
 
 def test_without_runs_there_is_a_page_but_no_figure(context) -> None:
