@@ -1,4 +1,4 @@
-"""Linear classifier of words, pairs and triples of neighboring tokens, fitted once and added to a network's logits."""
+"""Linear classifier of words, pairs and triples of neighboring tokens, fitted once and averaged with a network."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ class LinearNGrams(nn.Module):
         pairs: rows of the table of pairs; 0 for none.
         triples: rows of the table of triples; 0 for none.
         strength: inverse strength of the L2 regularization, scikit-learn's ``C``.
-        factor: factor of the logits, to balance them with those of a network to which they are added.
+        share: weight of these logits in the mean with those of a network, which has the weight 1 - ``share``.
     """
 
     weights: Tensor  # of each feature, times its ratio
@@ -43,7 +43,7 @@ class LinearNGrams(nn.Module):
         pairs: int = 4_000_000,
         triples: int = 8_000_000,
         strength: float = 0.1,
-        factor: float = 1.0,
+        share: float = 0.5,
     ) -> None:
         super().__init__()
         check_rows("pairs", pairs)
@@ -52,10 +52,10 @@ class LinearNGrams(nn.Module):
             raise ValueError(f"LinearNGrams needs 2 classes, got {num_classes}; leave model.linear out")
         if not strength > 0.0:
             raise ValueError(f"strength must be positive, got {strength}")
-        if not factor > 0.0:
-            raise ValueError(f"factor must be positive, got {factor}")
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"share must lie between 0 and 1, got {share}")
         self.sizes = (vocab_size, pairs, triples)
-        self.strength, self.factor = strength, factor
+        self.strength, self.share = strength, share
         self.register_buffer("weights", torch.zeros(sum(self.sizes)))
         self.register_buffer("bias", torch.zeros(()))
         self.register_buffer("num_texts", torch.zeros((), dtype=torch.long))
@@ -70,8 +70,12 @@ class LinearNGrams(nn.Module):
         columns = self.columns(tokens).sort(dim=1).values
         # A feature counts once per text, however often it occurs.
         first = columns.diff(dim=1, prepend=columns.new_full((len(columns), 1), -1)) != 0
-        half = ((self.weights[columns] * first).sum(dim=1) + self.bias) * (self.factor / 2.0)
+        half = ((self.weights[columns] * first).sum(dim=1) + self.bias) / 2.0
         return torch.stack([-half, half], dim=1)
+
+    def combine(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Return the weighted mean of the (B, 2) logits of a network and those of this classifier."""
+        return logits.lerp(self(tokens), self.share)
 
     def columns(self, tokens: Tensor) -> Tensor:
         """Return the (B, 3 N) columns of the words, pairs and triples in the table of all features; 0 for none."""

@@ -33,9 +33,9 @@ class TextClassification(Task):
         softmax_twice: apply a softmax before the cross-entropy loss, which applies its own, as in the authors' code.
             The loss of a correct and certain prediction between two classes is then 0.31, and gradients are small.
         linear: builds a linear classifier from ``(vocab_size, num_classes)``. It is fitted to the training texts before
-            training, and its logits are added to those of the network in evaluation. The network is trained without
-            it, because its logits for the training texts are too good. The accuracies of the two parts are logged as
-            ``network_accuracy`` and ``linear_accuracy``.
+            training, and its logits are averaged with those of the network in evaluation. The network is trained
+            without it, because its logits for the training texts are too good. The accuracies of the two parts are
+            logged as ``network_accuracy`` and ``linear_accuracy``.
     """
 
     monitor = ("val/accuracy", "max")
@@ -77,7 +77,7 @@ class TextClassification(Task):
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Map (B, N) token ids, of which the first ``lengths`` are real, to (B, C) logits."""
         logits = self.network_logits(tokens, lengths)
-        return logits if self.linear is None else logits + self.linear(tokens)
+        return logits if self.linear is None else self.linear.combine(logits, tokens)
 
     def network_logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return the logits without those of the linear classifier."""
@@ -88,11 +88,10 @@ class TextClassification(Task):
     def loss(self, batch: TextBatch, stage: str) -> Tensor:
         logits = self.network_logits(batch.tokens, batch.lengths)
         if self.linear is not None and stage != "train":
-            parts = {"network": logits, "linear": self.linear(batch.tokens)}
-            for name, part in parts.items():
+            for name, part in (("network", logits), ("linear", self.linear(batch.tokens))):
                 accuracy = (part.argmax(dim=1) == batch.labels).float().mean()
                 self.log(f"{stage}/{name}_accuracy", accuracy, batch_size=self.batch_size(batch), sync_dist=True)
-            logits = parts["network"] + parts["linear"]
+            logits = self.linear.combine(logits, batch.tokens)
         self.stage_metrics(stage).update(logits, batch.labels)
         scores = logits.softmax(dim=-1) if self.softmax_twice else logits
         return F.cross_entropy(scores, batch.labels)

@@ -61,9 +61,10 @@ def test_padding_and_repetitions_change_nothing() -> None:
     assert not logits[0].allclose(logits[1])
 
 
-def test_the_factor_multiplies_the_logits() -> None:
-    row = texts()[0][0]
-    assert logit(fitted(factor=3.0), row) == pytest.approx(3.0 * logit(fitted(), row))
+def test_the_mean_with_a_network_has_the_given_weight() -> None:
+    linear, tokens = fitted(share=0.75), torch.tensor([[3, 4, 5], [9, 8, 7]])
+    logits = torch.tensor([[4.0, -4.0], [0.0, 8.0]])
+    assert linear.combine(logits, tokens).allclose(0.25 * logits + 0.75 * linear(tokens))
 
 
 def test_before_the_fit_all_logits_are_zero() -> None:
@@ -90,7 +91,7 @@ def test_no_parameter_is_trained() -> None:
     [
         ({"num_classes": 3}, "LinearNGrams needs 2 classes, got 3; leave model.linear out"),
         ({"num_classes": 2, "strength": 0.0}, "strength must be positive, got 0.0"),
-        ({"num_classes": 2, "factor": 0.0}, "factor must be positive, got 0.0"),
+        ({"num_classes": 2, "share": 1.0}, "share must lie between 0 and 1, got 1.0"),
         ({"num_classes": 2, "pairs": -1}, "pairs"),
     ],
 )

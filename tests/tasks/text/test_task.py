@@ -92,14 +92,14 @@ def test_a_linear_classifier_is_fitted_before_training_and_its_accuracy_is_logge
     assert "train/network_accuracy" not in run.callback_metrics
     batch = batches[0]
     network = classifier.network_logits(batch.tokens, batch.lengths)
-    assert_close(classifier(batch.tokens, batch.lengths), network + linear(batch.tokens))
+    assert_close(classifier(batch.tokens, batch.lengths), 0.5 * network + 0.5 * linear(batch.tokens))
 
 
 def test_the_network_is_trained_without_the_linear_classifier() -> None:
     tokens, lengths = torch.randint(1, 9, (4, 6)), torch.full((4,), 6)
     batch = TextBatch(tokens, lengths, torch.tensor([0, 1, 0, 1]))
     with_linear, without = with_linear_classifier(9).eval(), task().eval()
-    with_linear.linear.bias.fill_(5.0)  # type: ignore[union-attr]
+    with_linear.linear.bias.fill_(10.0)  # type: ignore[union-attr]
     for classifier in (with_linear, without):
         classifier.log = lambda *_, **__: None  # type: ignore[method-assign]
     assert_close(with_linear.loss(batch, "train"), without.loss(batch, "train"))
