@@ -46,6 +46,9 @@ class StepClock(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.profiler.device = pl_module.device
+        for schedule in trainer.lr_scheduler_configs:
+            # A benchmark has no validation, on which ReduceLROnPlateau depends.
+            schedule.strict = False
         for optimizer in trainer.optimizers:
             optimizer.register_step_post_hook(lambda *_: self._stop("optimizer", pl_module.device))
 

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         )
     prepare_fits(args.threads)
     warnings.filterwarnings("ignore", message=".*have no `val_dataloader`.*")
+    warnings.filterwarnings("ignore", message="ReduceLROnPlateau conditioned on metric .* is not available.*")
     names = list(dict.fromkeys([args.config, *args.against]))
     configs = [TimedConfig.build(name, args.set) for name in names]
     for config in configs:

@@ -49,6 +49,12 @@ def test_phases_of_a_block_add_up_to_its_time() -> None:
     assert "loss" not in vars(config.task)
 
 
+def test_a_schedule_that_needs_validation_is_left_out() -> None:
+    plateau = ["model.lr_scheduler=lightning.pytorch.cli.ReduceLROnPlateau", "model.lr_scheduler.monitor=val/loss"]
+    config = bench_train.TimedConfig.build("reviews_dp.yaml", [*SMALL, *plateau])
+    assert config.train_block(2)["step"] > 0.0
+
+
 def test_configurations_use_the_same_batches_and_continue_where_they_stopped() -> None:
     names = ("reviews_dp.yaml", "reviews_uniform.yaml")
     first, second = (bench_train.TimedConfig.build(name, SMALL) for name in names)
