@@ -4,9 +4,15 @@ Blocks of steps alternate between the configurations, so that a slow phase of th
 is the median over the blocks. The profile shows where the time of a step is spent: loading, forward, backward,
 optimizer, and Lightning's overhead. Configurations with the same data settings use the same batches.
 
+--against also takes torch, transformers and timm: the same training with the encoder replaced by that of
+torch.nn.TransformerEncoder or a BERT of transformers, or the network by a vision Transformer of timm. Their numbers of
+parameters must be ours, but for the biases of queries, keys and values.
+
 Examples:
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
   fna-lightning bench train --config reviews_fna.yaml --against reviews_dp.yaml --steps 20 --repeats 3 --json times.json
+  fna-lightning bench train --config imdb_fna.yaml --against torch,transformers --steps 3
+  fna-lightning bench train --config cifar10_fna.yaml --against torch,timm
 """
 
 import argparse
@@ -16,7 +22,7 @@ import statistics
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``bench train``."""
     parser.add_argument("--config", "-c", required=True, metavar="YAML", help="configuration to measure")
     parser.add_argument(
-        "--against", action="append", default=[], metavar="YAML", help="configuration to compare with; repeatable"
+        "--against",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a configuration, or torch, transformers or timm; repeatable, or with commas",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in all of them")
     parser.add_argument("--steps", type=int, default=50, help="training steps per block (default: %(default)s)")
@@ -37,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print ratios and profiles."""
+    from fna_lightning.bench.peers import PEERS
     from fna_lightning.bench.timing import prepare_fits
 
     if min(args.steps, args.repeats) < 1 or args.warmup < 0:
@@ -47,8 +58,10 @@ def run(args: argparse.Namespace) -> int:
     prepare_fits(args.threads)
     warnings.filterwarnings("ignore", message=".*have no `val_dataloader`.*")
     warnings.filterwarnings("ignore", message="ReduceLROnPlateau conditioned on metric .* is not available.*")
-    names = list(dict.fromkeys([args.config, *args.against]))
-    configs = [TimedConfig.build(name, args.set) for name in names]
+    names = dict.fromkeys(name for words in args.against for name in words.split(",") if name != args.config)
+    first = TimedConfig.build(args.config, args.set)
+    others = [first.by(name) if name in PEERS else TimedConfig.build(name, args.set) for name in names]
+    configs = [first, *others]
     for config in configs:
         if args.warmup:
             config.train_block(args.warmup)
@@ -70,6 +83,7 @@ class TimedConfig:
 
     name: str
     task: Any
+    loader: Any
     batches: Iterator[Any]
     steps_per_epoch: int
     data_settings: dict[str, Any]
@@ -87,11 +101,23 @@ class TimedConfig:
         return cls(
             Path(config).stem,
             built.task,
-            itertools.chain.from_iterable(itertools.repeat(loader)),
+            loader,
+            _stream(loader),
             len(loader),
             built.data_settings,
             built.trainer_settings,
         )
+
+    def by(self, peer: str) -> "TimedConfig":
+        """Return the same training with the network of ``torch``, ``transformers`` or ``timm``.
+
+        It has a stream of its own with the same batches.
+        """
+        from fna_lightning.bench.peers import check_same_loss, with_peer
+
+        other = replace(self, name=peer, task=with_peer(peer, self.task), batches=_stream(self.loader))
+        check_same_loss(self.task, other.task, next(iter(self.loader)))
+        return other
 
     def train_block(self, steps: int) -> dict[str, float]:
         """Train for ``steps`` steps with Lightning, and return the seconds per step, by phase."""
@@ -122,6 +148,10 @@ class TimedConfig:
         return {"step": clock.total / clock.steps, **clock.profile()}
 
 
+def _stream(loader: Any) -> Iterator[Any]:
+    return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
 class BlockLoader:
     """Loader of the next ``steps`` batches of a stream; its time is counted by the clock."""
 
@@ -144,6 +174,7 @@ def summary(
     import torch
 
     from fna_lightning.attention.kernels import chosen_kernels
+    from fna_lightning.bench.peers import PEERS
     from fna_lightning.utils.versions import package_versions, processor
 
     first, *others = configs
@@ -165,7 +196,8 @@ def summary(
         "kernels": chosen_kernels(*(config.task for config in configs)),
         "threads": torch.get_num_threads(),
         "machine": processor(),
-        "versions": package_versions(),
+        "parameters": {config.name: sum(p.numel() for p in config.task.parameters()) for config in configs},
+        "versions": package_versions(*(config.name for config in others if config.name in PEERS)),
     }
 
 
