@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
-ABI = 4
+ABI = 5
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
@@ -63,6 +63,17 @@ class DropoutArgs(Structure):
     )
 
 
+class DecodeArgs(Structure):
+    """``fna_decode_args`` of csrc/fna.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("batches", "heads", "key_heads", "m", "d", "dv")),
+        *((name, TensorView) for name in ("q", "k", "v", "out")),
+        *((name, c_void_p) for name in ("slots", "kappa", "exponent")),
+        *((name, c_int32) for name in ("profile", "threads")),
+    )
+
+
 @cache
 def load() -> tuple[ctypes.CDLL | None, str]:
     """Return the library and "", or None and the reason why it is not available."""
@@ -81,6 +92,7 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     for function in (library.fna_forward, library.fna_backward):
         function.argtypes = [POINTER(Args)]
     library.fna_dropout.argtypes = [POINTER(DropoutArgs)]
+    library.fna_decode.argtypes = [POINTER(DecodeArgs)]
     return library, ""
 
 
@@ -128,7 +140,7 @@ def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:
     return max(1, min(torch.get_num_threads(), batches * heads * n * m * (width + 32) // WORTH_A_THREAD))
 
 
-def run(name: str, args: Args | DropoutArgs) -> None:
+def run(name: str, args: Args | DropoutArgs | DecodeArgs) -> None:
     """Call "fna_forward", "fna_backward" or "fna_dropout"; ctypes releases the GIL during the call."""
     library, reason = load()
     if library is None:

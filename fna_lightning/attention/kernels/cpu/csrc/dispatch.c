@@ -47,3 +47,6 @@ __attribute__((visibility("default"))) int fna_backward(const fna_args *args) { 
 __attribute__((visibility("default"))) int fna_dropout(const fna_dropout_args *args) {
     return chosen()->kernels->dropout(args);
 }
+__attribute__((visibility("default"))) int fna_decode(const fna_decode_args *args) {
+    return chosen()->kernels->decode(args);
+}

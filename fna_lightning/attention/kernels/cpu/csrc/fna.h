@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-#define FNA_ABI 4
+#define FNA_ABI 5
 
-/* The kernel as a function of the distance, see radial.h; Student is for R^d only. */
-enum { FNA_POWER, FNA_GAUSSIAN, FNA_STUDENT };
+/* The kernel as a function of the distance, see radial.h; Student is for R^d only. The dot product is for decoding only. */
+enum { FNA_POWER, FNA_GAUSSIAN, FNA_STUDENT, FNA_DOT };
 
 /* A (batch, head, row, column) tensor with its strides; the last axis is contiguous. */
 typedef struct {
@@ -51,11 +51,22 @@ typedef struct {
     int32_t threads;
 } fna_dropout_args;
 
+/* One query per sequence on R^d; every key is allowed. */
+typedef struct {
+    int64_t batches, heads, key_heads, m, d, dv;
+    fna_tensor q, k, v, out; /* (batch, head, row): a row is a key or a value; q and out have one */
+    const int32_t *slots;    /* (m, batches): batch index of each key and value of a sequence; NULL: its own */
+    const float *kappa;      /* (heads); the factor of a dot product */
+    const float *exponent;   /* (heads); power law and Student only */
+    int32_t profile, threads;
+} fna_decode_args;
+
 /* All functions return 0, or 1 if they are out of memory. */
 typedef struct {
     int (*forward)(const fna_args *);
     int (*backward)(const fna_args *);
     int (*dropout)(const fna_dropout_args *);
+    int (*decode)(const fna_decode_args *);
 } fna_kernels;
 
 extern const fna_kernels fna_avx512, fna_avx2, fna_baseline;

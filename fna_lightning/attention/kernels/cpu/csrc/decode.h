@@ -1,0 +1,229 @@
+/* One query per sequence against its cached keys, as in decoding: nothing is packed, each key and value is read once.
+ *
+ * The keys of a sequence may lie in other rows of the cache: hypotheses of a beam search share their past, and `slots` says in
+ * which row each of their tokens is. */
+#ifndef FNA_DECODE_H
+#define FNA_DECODE_H
+
+#include <float.h>
+
+#include "radial.h"
+
+/* Keys per block: their squared distances or products stay in the first-level cache. A multiple of VL. */
+#define KEYS 256
+/* Keys whose sums are computed together, which hides the latency of the additions. */
+#define TOGETHER 4
+/* Keys and values are fetched this many rows before they are needed. */
+#define AHEAD 12
+/* Vectors of an output that are kept in registers. */
+#define COLUMNS 4
+
+typedef struct {
+    const fna_decode_args *args;
+    int64_t taken;
+} decode_queue;
+
+/* The query and the cache of one sequence and head. */
+typedef struct {
+    const fna_decode_args *args;
+    const float *q, *k, *v;
+    float *out;
+    int64_t b;
+    law law;
+} decode_row;
+
+INLINE int64_t slot(const decode_row *it, int64_t j) {
+    const fna_decode_args *a = it->args;
+    return a->slots ? a->slots[j * a->batches + it->b] : it->b;
+}
+INLINE const float *key_at(const decode_row *it, int64_t j) {
+    return it->k + j * it->args->k.row + slot(it, j) * it->args->k.batch;
+}
+INLINE const float *value_at(const decode_row *it, int64_t j) {
+    return it->v + j * it->args->v.row + slot(it, j) * it->args->v.batch;
+}
+
+INLINE void fetch(const float *row, int64_t width) {
+    for (int64_t c = 0; c < width; c += 16) __builtin_prefetch(row + c);
+}
+
+INLINE vf term(vf q, vf k, const int dot) {
+    if (dot) return q * k;
+    vf gap = q - k;
+    return gap * gap;
+}
+INLINE float scalar_term(float q, float k, const int dot) { return dot ? q * k : (q - k) * (q - k); }
+
+/* s = the products of the query with the keys j0 .. j0 + count, or their squared distances. */
+INLINE void compare(const decode_row *it, int64_t j0, int64_t count, float *s, const int dot) {
+    const int64_t d = it->args->d;
+    for (int64_t j = 0; j < count; j += TOGETHER) {
+        const float *k[TOGETHER];
+        vf sum[TOGETHER];
+        for (int i = 0; i < TOGETHER; i++) {
+            k[i] = key_at(it, j0 + (j + i < count ? j + i : j));
+            sum[i] = all(0.0f);
+        }
+        for (int i = 0; i < TOGETHER; i++)
+            if (j + i + AHEAD < count) fetch(key_at(it, j0 + j + i + AHEAD), d);
+        int64_t c = 0;
+        for (; c + VL <= d; c += VL) {
+            vf q = load(it->q + c);
+            for (int i = 0; i < TOGETHER; i++) sum[i] += term(q, load(k[i] + c), dot);
+        }
+        for (int i = 0; i < TOGETHER && j + i < count; i++) {
+            float rest = 0.0f;
+            for (int64_t l = c; l < d; l++) rest += scalar_term(it->q[l], k[i][l], dot);
+            s[j + i] = sum_lanes(sum[i]) + rest;
+        }
+    }
+}
+
+/* out += the values of the keys j0 .. j0 + count, times their weights. */
+static void add_values(const decode_row *it, int64_t j0, int64_t count, const float *weights, float *out) {
+    const int64_t width = it->args->dv;
+    int64_t c = 0;
+    for (; c + COLUMNS * VL <= width; c += COLUMNS * VL) {
+        vf sum[COLUMNS];
+        for (int i = 0; i < COLUMNS; i++) sum[i] = load(out + c + i * VL);
+        for (int64_t j = 0; j < count; j++) {
+            const float *v = value_at(it, j0 + j) + c;
+            if (j + AHEAD < count) fetch(value_at(it, j0 + j + AHEAD) + c, COLUMNS * VL);
+            for (int i = 0; i < COLUMNS; i++) sum[i] += load(v + i * VL) * weights[j];
+        }
+        for (int i = 0; i < COLUMNS; i++) store(out + c + i * VL, sum[i]);
+    }
+    for (; c + VL <= width; c += VL) {
+        vf even = load(out + c), odd = all(0.0f);
+        int64_t j = 0;
+        for (; j + 2 <= count; j += 2) {
+            even += load(value_at(it, j0 + j) + c) * weights[j];
+            odd += load(value_at(it, j0 + j + 1) + c) * weights[j + 1];
+        }
+        if (j < count) even += load(value_at(it, j0 + j) + c) * weights[j];
+        store(out + c, even + odd);
+    }
+    for (; c < width; c++)
+        for (int64_t j = 0; j < count; j++) out[c] += weights[j] * value_at(it, j0 + j)[c];
+}
+
+/* Returns whether all numbers are finite. */
+INLINE int only_finite(const float *s, int64_t count) {
+    for (int64_t j = 0; j < count; j++)
+        if (!(fabsf(s[j]) <= FLT_MAX)) return 0;
+    return 1;
+}
+
+/* The logarithm of the kernel in double, with the rules of IEEE for numbers that are not finite. */
+static double plain_logit(const decode_row *it, float s, int profile) {
+    double r = sqrt((double)s) / it->law.kappa;
+    if (profile == FNA_DOT) return (double)s * it->law.kappa;
+    if (profile == FNA_GAUSSIAN) return -r * r;
+    return -(double)it->law.exponent * log1p(profile == FNA_STUDENT ? r * r : r);
+}
+
+/* One row with tokens that are not finite, in double: slow, and as the formula says. */
+static void decode_plainly(const decode_row *it, int profile) {
+    const fna_decode_args *a = it->args;
+    double largest = -INFINITY, sum = 0.0;
+    float s;
+    for (int64_t j = 0; j < a->m; j++) {
+        if (profile == FNA_DOT) compare(it, j, 1, &s, 1);
+        else compare(it, j, 1, &s, 0);
+        double logit = plain_logit(it, s, profile);
+        if (!(logit <= largest)) largest = logit; /* NaN stays */
+        if (largest != largest) break;
+    }
+    for (int64_t c = 0; c < a->dv; c++) it->out[c] = 0.0f;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t j = 0; j < a->m; j++) {
+            if (profile == FNA_DOT) compare(it, j, 1, &s, 1);
+            else compare(it, j, 1, &s, 0);
+            double weight = exp(plain_logit(it, s, profile) - largest);
+            if (pass == 0) {
+                sum += weight;
+                continue;
+            }
+            const float *v = value_at(it, j);
+            for (int64_t c = 0; c < a->dv; c++) it->out[c] += (float)(weight / sum) * v[c];
+        }
+}
+
+INLINE void decode_one(const decode_row *it, const int profile) {
+    const fna_decode_args *a = it->args;
+    float s[KEYS], reference = 0.0f;
+    vf sums = all(0.0f);
+    memset(it->out, 0, sizeof(float) * (size_t)a->dv);
+    for (int64_t j0 = 0; j0 < a->m; j0 += KEYS) {
+        int64_t count = a->m - j0 < KEYS ? a->m - j0 : KEYS;
+        compare(it, j0, count, s, profile == FNA_DOT);
+        if (!only_finite(s, count)) {
+            decode_plainly(it, profile);
+            return;
+        }
+        /* the closest key is the reference: logits are then at most 0 */
+        float best = s[0];
+        for (int64_t j = 0; j < count; j++) {
+            if (profile == FNA_DOT) s[j] *= it->law.kappa * LOG2_E;
+            else s[j] += TINY;
+            best = j == 0 ? s[0] : profile == FNA_DOT ? fmaxf(best, s[j]) : fminf(best, s[j]);
+        }
+        for (int64_t j = count; j % VL; j++) s[j] = best;
+        float moved = profile == FNA_DOT ? best : reference_at(all(best), it->law, profile, 0)[0];
+        int closer = j0 == 0 || (profile == FNA_GAUSSIAN ? moved < reference : moved > reference);
+        if (closer) {
+            if (j0) {
+                float factor = profile == FNA_DOT ? exp2f(reference - moved)
+                                                  : moved_factor(reference, moved, it->law, profile, 0);
+                sums *= factor;
+                scale_row(it->out, it->out, factor, a->dv);
+            }
+            reference = moved;
+        }
+        for (int64_t j = 0; j < count; j += VL) {
+            vf x[1] = {load(s + j)};
+            if (profile == FNA_DOT) x[0] -= reference;
+            else log2_kernel(x, it->law, profile, 0, all(-reference), 1);
+            exp2_bounded(x, 1);
+            for (int64_t l = count - j; l < VL; l++) x[0][l] = 0.0f;
+            sums += x[0];
+            store(s + j, x[0]);
+        }
+        add_values(it, j0, count, s, it->out);
+    }
+    scale_row(it->out, it->out, 1.0f / sum_lanes(sums), a->dv);
+}
+
+static void decode_rows(void *context) {
+    decode_queue *work = context;
+    const fna_decode_args *a = work->args;
+    for (;;) {
+        /* a group of heads at a time: those of a sequence share the lines of the cache */
+        int64_t b = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED);
+        int64_t part = a->batches >= a->threads ? a->heads : 1, parts = a->heads / part;
+        if (b >= a->batches * parts) return;
+        for (int64_t h = b % parts * part; h < (b % parts + 1) * part; h++) {
+            int64_t key_head = h / (a->heads / a->key_heads);
+            float kappa = a->kappa[h];
+            decode_row it = {a, a->q.data + b / parts * a->q.batch + h * a->q.head, a->k.data + key_head * a->k.head,
+                             a->v.data + key_head * a->v.head, a->out.data + b / parts * a->out.batch + h * a->out.head,
+                             b / parts, {kappa, 1.0f / kappa, 0.0f, 1.0f, 0.0f, 0.0f}};
+            if (a->profile != FNA_DOT) {
+                it.law.exponent = a->exponent[h];
+                it.law.scale = fmaxf(1.0f / (kappa * kappa), 10.0f * SMALLEST);
+            }
+            if (a->profile == FNA_DOT) decode_one(&it, FNA_DOT);
+            else if (a->profile == FNA_POWER) decode_one(&it, FNA_POWER);
+            else if (a->profile == FNA_GAUSSIAN) decode_one(&it, FNA_GAUSSIAN);
+            else decode_one(&it, FNA_STUDENT);
+        }
+    }
+}
+
+static int decode(const fna_decode_args *a) {
+    decode_queue work = {a, 0};
+    fna_parallel(decode_rows, &work, a->threads);
+    return 0;
+}
+
+#endif
