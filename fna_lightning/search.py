@@ -1,8 +1,9 @@
 """Beam search and sampling for any model that scores the next token.
 
 The model is a function ``score_next(prefixes, state)``, which maps (R, T) prefixes, including the start token, to the
-(R, V) log-probabilities of their next tokens and the new state. Each row is a hypothesis. A state is None or an object
-with ``select(rows)``, such as a key-value cache: it keeps the given rows, a (sentences, hypotheses) tensor of indices.
+(R, V) log-probabilities of their next tokens and the new state. Each row is a hypothesis. Instead of log-probabilities,
+it may return ``TokenScores``. A state is None or an object with ``select(rows)``, such as a key-value cache: it keeps
+the given rows, a (sentences, hypotheses) tensor of indices.
 """
 
 import math
@@ -13,8 +14,69 @@ from typing import Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-# Block size of _largest.
-BLOCK = 64
+from fna_lightning.attention.kernels.cpu import scores as cpu_scores
+from fna_lightning.attention.kernels.cpu.scores import BLOCK
+
+
+
+class TokenScores:
+    """Scores whose log-softmax is the log-probability of each token, such as logits.
+
+    A search needs only the best tokens of each hypothesis, so the scores are not normalized one by one.
+
+    Args:
+        scores: (R, V).
+        normalized: whether the scores are log-probabilities already.
+    """
+
+    def __init__(self, scores: Tensor, *, normalized: bool = False) -> None:
+        # In half precision, many continuations would have the same log-probability.
+        self.scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        self._log_sums: Tensor | None = None  # (R,), None if the scores are normalized
+        self._maxima: Tensor | None = None  # (R, V // BLOCK), largest scores of whole blocks
+        if normalized:
+            return
+        if cpu_scores.usable(self.scores):
+            self._log_sums, self._maxima = cpu_scores.scan(self.scores)
+        else:
+            self._log_sums = self.scores.logsumexp(dim=-1)
+
+    def exclude(self, tokens: Sequence[int]) -> None:
+        """Set the probabilities of tokens to 0, without changing those of the others. This changes ``scores``."""
+        self.scores[:, list(tokens)] = -math.inf
+        if self._maxima is not None:
+            for block in {token // BLOCK for token in tokens if token // BLOCK < self._maxima.size(1)}:
+                self._maxima[:, block] = self.scores[:, block * BLOCK : (block + 1) * BLOCK].amax(dim=1)
+
+    def log_probabilities(self) -> Tensor:
+        """Return the (R, V) log-probabilities."""
+        return self.scores if self._log_sums is None else self.scores - self._log_sums[:, None]
+
+    def of(self, token: int) -> Tensor:
+        """Return the (R,) log-probabilities of one token."""
+        scores = self.scores[:, token]
+        return scores if self._log_sums is None else scores - self._log_sums
+
+    def largest(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the (R, ``count``) largest log-probabilities and their tokens; faster than ``topk``.
+
+        The largest scores lie in the ``count`` blocks with the largest maxima, and maxima are cheap to compute.
+        """
+        rows, size = self.scores.shape
+        blocks = size // BLOCK
+        if blocks <= 2 * count:
+            largest, tokens = self.scores.topk(count, dim=-1)
+        else:
+            whole = self.scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+            maxima = whole.amax(dim=-1) if self._maxima is None else self._maxima
+            best = maxima.topk(count, dim=-1).indices  # (R, count)
+            inside = whole.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
+            device = self.scores.device
+            indices = (best[..., None] * BLOCK + torch.arange(BLOCK, device=device)).flatten(1)
+            rest = torch.arange(blocks * BLOCK, size, device=device).expand(rows, -1)
+            largest, order = torch.cat([inside, self.scores[:, blocks * BLOCK :]], dim=1).topk(count, dim=-1)
+            tokens = torch.cat([indices, rest], dim=1).gather(1, order)
+        return largest if self._log_sums is None else largest - self._log_sums[:, None], tokens
 
 
 class State(Protocol):
@@ -26,7 +88,7 @@ class State(Protocol):
 
 
 StateT = TypeVar("StateT", bound=State | None)
-ScoreNext = Callable[[Tensor, StateT], tuple[Tensor, StateT]]
+ScoreNext = Callable[[Tensor, StateT], tuple[Tensor | TokenScores, StateT]]
 
 
 @dataclass(frozen=True)
@@ -94,8 +156,8 @@ def beam_search(
     length = 0
     while sentences:
         length += 1
-        log_probabilities, state = score_next(prefixes, state)
-        best, rows, tokens = _continue(scores, log_probabilities, beam, end, limits <= length)
+        scored, state = score_next(prefixes, state)
+        best, rows, tokens = _continue(scores, _token_scores(scored), beam, end, limits <= length)
         best = best.masked_fill(torch.arange(best.size(1), device=device) >= open_slots[:, None], -math.inf)
         ends = (tokens == end) & (best > -math.inf)
         for index, slot in ends.nonzero().tolist():
@@ -126,49 +188,34 @@ def beam_search(
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:n_best] for hypotheses in finished]
 
 
+def _token_scores(scores: Tensor | TokenScores) -> TokenScores:
+    return scores if isinstance(scores, TokenScores) else TokenScores(scores, normalized=True)
+
+
 def _continue(
-    scores: Tensor, log_probabilities: Tensor, beam: int, end: int, last: Tensor
+    scores: Tensor, next_scores: TokenScores, beam: int, end: int, last: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the log-probabilities, rows and tokens of the best (S, K) continuations of each sentence.
 
     Args:
         scores: (S, W) log-probabilities of the open hypotheses.
-        log_probabilities: (S * W, V) log-probabilities of each next token.
+        next_scores: scores of each next token, S * W rows.
         beam: maximum number of continuations per sentence.
         end: the token that finishes a hypothesis.
         last: (S,) True where only the end may follow.
     """
     sentences, width = scores.shape
-    size = log_probabilities.size(-1)
     # At most `beam` continuations of a row can be among the `beam` best of its sentence.
-    row_best, tokens = _largest(log_probabilities, min(beam, size))
+    row_best, tokens = next_scores.largest(min(beam, next_scores.scores.size(-1)))
     if last.any():
         last_rows = last.repeat_interleave(width)
         row_best[last_rows] = -math.inf
-        row_best[last_rows, 0] = log_probabilities[last_rows, end]
+        row_best[last_rows, 0] = next_scores.of(end)[last_rows]
         tokens[last_rows, 0] = end
     total = (scores.reshape(-1, 1) + row_best).view(sentences, -1)
     best, flat = total.topk(min(beam, total.size(1)), dim=1)
     row = flat // row_best.size(1) + width * torch.arange(sentences, device=scores.device)[:, None]
     return best, row, tokens.view(sentences, -1).gather(1, flat)
-
-
-def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the ``count`` largest values of each row and their indices; faster than ``topk``.
-
-    The largest values lie in the ``count`` blocks with the largest maxima, and maxima are cheap to compute.
-    """
-    rows, size = values.shape
-    blocks = size // BLOCK
-    if blocks <= 2 * count:
-        return values.topk(count, dim=-1)
-    whole = values[:, : blocks * BLOCK].view(rows, blocks, BLOCK)
-    best = whole.amax(dim=-1).topk(count, dim=-1).indices  # (R, count)
-    inside = whole.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
-    indices = (best[..., None] * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
-    rest = torch.arange(blocks * BLOCK, size, device=values.device).expand(rows, -1)
-    largest, order = torch.cat([inside, values[:, blocks * BLOCK :]], dim=1).topk(count, dim=-1)
-    return largest, torch.cat([indices, rest], dim=1).gather(1, order)
 
 
 def _undecided(
@@ -226,7 +273,8 @@ def sample(
     length = 0
     while sentences:
         length += 1
-        log_probabilities, state = score_next(prefixes, state)
+        scored, state = score_next(prefixes, state)
+        log_probabilities = _token_scores(scored).log_probabilities()
         drawn = (log_probabilities / temperature).softmax(dim=-1).multinomial(1, generator=generator)[:, 0]
         last = torch.tensor([max_lengths[sentence] <= length for sentence in sentences], device=device)
         drawn = drawn.masked_fill(last, end)

@@ -63,6 +63,13 @@ class Attention(NotScriptable, nn.Module, ABC):
         """
         return None
 
+    def plain_scale(self, q: Tensor) -> float | Tensor | None:
+        """Return the scale, a number or (H,) numbers, if the logits are ``scale * q @ k.mT`` for every mask, or None.
+
+        In contrast to ``as_dot_product``, queries and keys are not transformed, so cached keys are used as they are.
+        """
+        return None
+
     def for_heads(self, num_heads: int) -> Self:
         """Return the attention of one layer with ``num_heads`` heads: itself, or a copy with its own parameters."""
         return self

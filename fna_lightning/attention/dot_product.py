@@ -84,6 +84,9 @@ class DotProduct(Attention):
             initial = COSINE_SCALE if self.qk_norm else q.size(-1) ** -0.5
         return initial if self.learned is None else in_distance_dtype(self.learned.scale(initial), q)
 
+    def plain_scale(self, q: Tensor) -> float | Tensor | None:
+        return None if self.qk_norm or self.ssmax else self.factor(q)
+
     def log_kernel(self, q: Tensor, k: Tensor) -> Tensor:
         q, k = self._normalized(q, k)
         return (q @ k.mT) * per_head(self.factor(q), q)

@@ -6,31 +6,87 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
+from fna_lightning.attention.kernels.cpu.decode import run_cached
 from fna_lightning.attention.projections import LinearProjection, Projection, linear_map
 from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
 
+# Tokens of each sequence for which a cache takes memory in advance.
+MORE_TOKENS = 32
+
+
 class KeyValueCache:
-    """Keys and values of the tokens decoded so far, for decoding one token at a time."""
+    """Keys and values of the tokens decoded so far, for decoding one token at a time.
+
+    Tokens are never moved: hypotheses of a beam search share their past, so a table says where the tokens of each
+    hypothesis are.
+    """
 
     def __init__(self) -> None:
-        self.k: Tensor | None = None
-        self.v: Tensor | None = None
+        self._tensors: tuple[Tensor, Tensor] | None = None  # (B, H, N, d) keys and (B, H, N, d_v) values
+        self._memory: Tensor | None = None  # (P, H, d + d_v), of which the first `_used` rows are tokens
+        self._used = 0
+        self._width = 0  # d
+        self._slots: Tensor | None = None  # (N, B) int32, rows of the memory
 
     def __len__(self) -> int:
-        return 0 if self.k is None else self.k.size(-2)
+        if self._slots is not None:
+            return self._slots.size(0)
+        return 0 if self._tensors is None else self._tensors[0].size(-2)
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add (B, H, N, D) keys and values and return all of them."""
-        if self.k is not None and self.v is not None:
-            k, v = torch.cat([self.k, k], dim=-2), torch.cat([self.v, v], dim=-2)
-        self.k, self.v = k, v
-        return k, v
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor] | None:
+        """(B, H, N, d) keys and (B, H, N, d_v) values; None if there are none."""
+        if self._tensors is None and self._memory is not None and self._slots is not None:
+            tokens = self._memory[self._slots.mT].transpose(1, 2)  # (B, H, N, d + d_v)
+            self._tensors = tokens[..., : self._width], tokens[..., self._width :]
+        return self._tensors
+
+    def append(self, k: Tensor, v: Tensor) -> None:
+        """Add (B, H, N, d) keys and (B, H, N, d_v) values."""
+        if len(self) == 0:
+            self._tensors = k, v
+            return
+        if self._slots is None:
+            assert self._tensors is not None
+            self._store(*self._tensors)
+        self._store(k, v)
+        self._tensors = None
 
     def reorder(self, rows: Tensor) -> None:
         """Keep the batch rows ``rows`` in that order, as beam search reorders its hypotheses."""
-        if self.k is not None and self.v is not None:
-            self.k, self.v = self.k[rows], self.v[rows]
+        if self._slots is not None:
+            self._slots = self._slots[:, rows]
+            self._tensors = None
+        elif self._tensors is not None:
+            k, v = self._tensors
+            self._tensors = k[rows], v[rows]
+
+    def attended_by(self, q: Tensor, attention: Attention) -> Tensor | None:
+        """Return the (B, H, 1, d_v) output of one query per row that attends to all tokens, or None if C cannot."""
+        if self._memory is None or self._slots is None or q.size(-2) != 1:
+            return None
+        return run_cached(attention, q, self._memory, self._width, self._slots)
+
+    def _store(self, k: Tensor, v: Tensor) -> None:
+        """Write tokens to the memory and their rows to the table."""
+        batch, heads, length, width = k.shape
+        used, self._used, self._width = self._used, self._used + length * batch, width
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            rows = torch.cat([k, v], dim=-1).permute(2, 0, 1, 3).flatten(0, 1)
+            self._memory = rows if self._memory is None else torch.cat([self._memory[:used], rows])
+        else:
+            if self._memory is None or len(self._memory) < self._used:
+                # Memory that is not written to is not taken from the system.
+                larger = k.new_empty(2 * self._used + MORE_TOKENS * batch, heads, width + v.size(-1))
+                if self._memory is not None:
+                    larger[:used] = self._memory[:used]
+                self._memory = larger
+            new = self._memory[used : self._used].view(length, batch, heads, -1)
+            new[..., :width] = k.permute(2, 0, 1, 3)
+            new[..., width:] = v.permute(2, 0, 1, 3)
+        slots = torch.arange(used, self._used, dtype=torch.int32, device=k.device).view(length, batch)
+        self._slots = slots if self._slots is None else torch.cat([self._slots, slots])
 
 
 class MultiheadAttention(NotScriptable, nn.Module):
@@ -81,15 +137,39 @@ class MultiheadAttention(NotScriptable, nn.Module):
         """
         if isinstance(x, Proxy):
             return as_fx_node(self, x, (x, context, mask), is_causal=is_causal, cache=cache)
-        if context is not None and cache is not None and cache.k is not None and cache.v is not None:
-            q, k, v = self._split(self.projection.query(x)), cache.k, cache.v
+        if cache is None:
+            mixed = self.attention(*self.heads(x, context), mask, is_causal=is_causal)  # (B, H, N, D_H)
+        elif context is None:
+            mixed = self._attend_to_earlier(*self.heads(x), mask, is_causal, cache)
         else:
-            q, k, v = self.heads(x, context)
-            if cache is not None:
-                k, v = cache.append(k, v)
-        offset = k.size(-2) - q.size(-2) if cache is not None and context is None else 0
-        mixed = self.attention(q, k, v, mask, is_causal=is_causal, offset=offset)  # (B, H, N, D_H)
+            mixed = self._attend_to_context(x, context, mask, is_causal, cache)
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _attend_to_earlier(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, cache: KeyValueCache
+    ) -> Tensor:
+        cache.append(k, v)
+        out = cache.attended_by(q, self.attention) if mask is None else None
+        if out is not None:
+            return out
+        assert cache.tensors is not None
+        offset = len(cache) - q.size(-2)
+        out = self.attention(q, *cache.tensors, mask, is_causal=is_causal, offset=offset)
+        assert isinstance(out, Tensor)
+        return out
+
+    def _attend_to_context(
+        self, x: Tensor, context: Tensor, mask: Tensor | None, is_causal: bool, cache: KeyValueCache
+    ) -> Tensor:
+        if cache.tensors is None:
+            q, k, v = self.heads(x, context)
+            cache.append(k, v)
+        else:
+            q = self._split(self.projection.query(x))
+            k, v = cache.tensors
+        out = self.attention(q, k, v, mask, is_causal=is_causal)
+        assert isinstance(out, Tensor)
+        return out
 
     def heads(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, each (B, H, N or M, D_H)."""

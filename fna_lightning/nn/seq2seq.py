@@ -83,12 +83,15 @@ class Seq2Seq(nn.Module):
         """Encode the source and return the state of a decoder that has read no token of the target."""
         return DecoderState(*self.encode(source, lengths), len(self.decoder.layers))
 
-    def score_next(self, prefixes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Return the (R, V) log-probabilities of the token after each of the (R, T) ``prefixes``, and the new state."""
-        features = self.decoder.step(self.target(prefixes[:, -1:], start=prefixes.size(1) - 1), state)
-        scores = self.score(features[:, 0])
-        # In half precision, many continuations would have the same log-probability.
-        return scores.log_softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)), state
+    def step(self, prefixes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Return the (R, V) scores of the token after each of the (R, T) ``prefixes``, and the new state.
+
+        Without gradients, the scores are valid until the next step of the same state, which uses their memory again.
+        """
+        features = self.decoder.step(self.target(prefixes[:, -1:], start=prefixes.size(1) - 1), state)[:, 0]
+        if torch.is_grad_enabled() or torch.is_autocast_enabled(features.device.type):
+            return self.score(features), state
+        return torch.mm(features, self.score_weight.t(), out=state.scores_memory(features, self.score_weight)), state
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fna_lightning.errors import UsageError
 from fna_lightning.introspection.maps import attention_maps
 from fna_lightning.nn import DecoderState, Seq2Seq
 from fna_lightning.nn.token_table import PAD
-from fna_lightning.search import Hypothesis, ScoreNext, beam_search
+from fna_lightning.search import Hypothesis, ScoreNext, TokenScores, beam_search
 from fna_lightning.task import Task
 from fna_lightning.tasks.data.padding import pad_tokens
 from fna_lightning.tasks.data.tokenization import UNKNOWN
@@ -151,16 +151,17 @@ class Sources:
         return Sources(self.source[rows.flatten()], self.lengths[rows.flatten()])
 
 
-def _score_cached(network: Seq2Seq, prefixes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-    scores, state = network.score_next(prefixes, state)
-    return _exclude_special(scores), state
+def _score_cached(network: Seq2Seq, prefixes: Tensor, state: DecoderState) -> tuple[TokenScores, DecoderState]:
+    scores, state = network.step(prefixes, state)
+    return _without_special(scores), state
 
 
-def _score_uncached(network: Seq2Seq, prefixes: Tensor, state: Sources) -> tuple[Tensor, Sources]:
+def _score_uncached(network: Seq2Seq, prefixes: Tensor, state: Sources) -> tuple[TokenScores, Sources]:
     features = network.features(state.source, state.lengths, prefixes)[:, -1]
-    return _exclude_special(network.score(features).log_softmax(dim=-1)), state
+    return _without_special(network.score(features)), state
 
 
-def _exclude_special(log_probabilities: Tensor) -> Tensor:
-    log_probabilities[:, list(EXCLUDED_TOKENS)] = -math.inf
-    return log_probabilities
+def _without_special(scores: Tensor) -> TokenScores:
+    token_scores = TokenScores(scores)
+    token_scores.exclude(EXCLUDED_TOKENS)
+    return token_scores

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.distance import unit
-from fna_lightning.attention.kernels.base import Call, four_axes
+from fna_lightning.attention.kernels.base import Call, Radial, four_axes
 from fna_lightning.attention.kernels.radial import radial_attention
 from fna_lightning.attention.kernels.radial_checks import DTYPES, PROFILES
 from fna_lightning.attention.transforms import PLAIN_TENSORS, is_plain
@@ -29,6 +29,11 @@ def refusal(call: Call) -> str | None:
     form = call.radial
     if form is None:
         return f"{call.attention} is not a function of a distance"
+    return form_refusal(form)
+
+
+def form_refusal(form: Radial) -> str | None:
+    """Return why no implementation of the operator can compute this function of a distance, or None."""
     if form.profile == "student" and form.sphere:
         return "it computes the profile of Student's t on R^d only"
     least = MIN_GAUSSIAN_ANGLE if form.profile == "gaussian" and form.sphere else MIN_KAPPA
@@ -73,8 +78,8 @@ def run(call: Call, kernel: str) -> Tensor:
         v,
         allowed,
         bias,
-        _per_head(radial.kappa, q),
-        _per_head(radial.exponent, q),
+        per_head(radial.kappa, q),
+        per_head(radial.exponent, q),
         seed,
         PROFILES[radial.profile],
         radial.sphere,
@@ -103,7 +108,7 @@ _constants: dict[tuple[float, int, torch.device], Tensor] = {}
 MAX_CONSTANTS = 256
 
 
-def _per_head(value: float | Tensor, q: Tensor) -> Tensor:
+def per_head(value: float | Tensor, q: Tensor) -> Tensor:
     """Return kappa or the exponent of each head as a float32 tensor."""
     heads, device = q.size(1), q.device
     if isinstance(value, Tensor):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fna_lightning.attention.kernels import radial_call
 from fna_lightning.attention.kernels.base import Call, Kernel
-from fna_lightning.attention.kernels.cpu import library
+from fna_lightning.attention.kernels.cpu import decode, library
 
 
 class Cpu(Kernel):
@@ -28,4 +28,5 @@ class Cpu(Kernel):
         return radial_call.refusal(call)
 
     def run(self, call: Call) -> Tensor:
-        return radial_call.run(call, self.name)
+        out = decode.run(call)
+        return radial_call.run(call, self.name) if out is None else out

@@ -74,6 +74,17 @@ class DecodeArgs(Structure):
     )
 
 
+class ScoresArgs(Structure):
+    """``fna_scores_args`` of csrc/fna.h."""
+
+    _fields_ = (
+        ("in", c_void_p),
+        *((name, c_int64) for name in ("rows", "size", "row")),
+        *((name, c_void_p) for name in ("log_sums", "maxima")),
+        ("threads", c_int32),
+    )
+
+
 @cache
 def load() -> tuple[ctypes.CDLL | None, str]:
     """Return the library and "", or None and the reason why it is not available."""
@@ -92,6 +103,7 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     for function in (library.fna_forward, library.fna_backward):
         function.argtypes = [POINTER(Args)]
     library.fna_dropout.argtypes = [POINTER(DropoutArgs)]
+    library.fna_scores.argtypes = [POINTER(ScoresArgs)]
     library.fna_decode.argtypes = [POINTER(DecodeArgs)]
     return library, ""
 
@@ -140,7 +152,7 @@ def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:
     return max(1, min(torch.get_num_threads(), batches * heads * n * m * (width + 32) // WORTH_A_THREAD))
 
 
-def run(name: str, args: Args | DropoutArgs | DecodeArgs) -> None:
+def run(name: str, args: Args | DropoutArgs | DecodeArgs | ScoresArgs) -> None:
     """Call "fna_forward", "fna_backward" or "fna_dropout"; ctypes releases the GIL during the call."""
     library, reason = load()
     if library is None:

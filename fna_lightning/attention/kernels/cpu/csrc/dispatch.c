@@ -50,3 +50,6 @@ __attribute__((visibility("default"))) int fna_dropout(const fna_dropout_args *a
 __attribute__((visibility("default"))) int fna_decode(const fna_decode_args *args) {
     return chosen()->kernels->decode(args);
 }
+__attribute__((visibility("default"))) int fna_scores(const fna_scores_args *args) {
+    return chosen()->kernels->scores(args);
+}

@@ -61,12 +61,21 @@ typedef struct {
     int32_t profile, threads;
 } fna_decode_args;
 
+typedef struct {
+    const float *in; /* (rows, size) with the stride `row` */
+    int64_t rows, size, row;
+    float *log_sums; /* (rows): logarithm of the sum of exponentials */
+    float *maxima;   /* (rows, size / 64): of whole blocks of 64 numbers */
+    int32_t threads;
+} fna_scores_args;
+
 /* All functions return 0, or 1 if they are out of memory. */
 typedef struct {
     int (*forward)(const fna_args *);
     int (*backward)(const fna_args *);
     int (*dropout)(const fna_dropout_args *);
     int (*decode)(const fna_decode_args *);
+    int (*scores)(const fna_scores_args *);
 } fna_kernels;
 
 extern const fna_kernels fna_avx512, fna_avx2, fna_baseline;

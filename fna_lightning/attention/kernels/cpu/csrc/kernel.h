@@ -3,5 +3,6 @@
 #include "decode.h"
 #include "elementwise.h"
 #include "forward.h"
+#include "scores.h"
 
-const fna_kernels FNA_KERNELS = {forward, backward, dropout, decode};
+const fna_kernels FNA_KERNELS = {forward, backward, dropout, decode, scores};
