@@ -18,7 +18,6 @@ from fna_lightning.attention.kernels.cpu import scores as cpu_scores
 from fna_lightning.attention.kernels.cpu.scores import BLOCK
 
 
-
 class TokenScores:
     """Scores whose log-softmax is the log-probability of each token, such as logits.
 

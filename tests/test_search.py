@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fna_lightning.search import Hypothesis, ScoreNext, _largest, beam_search, sample
+from fna_lightning.search import Hypothesis, ScoreNext, TokenScores, beam_search, sample
 
 BEGIN, END = 0, 1
 
@@ -194,10 +194,48 @@ def test_largest_equals_topk(seed, size, count, levels) -> None:
     values = torch.randint(levels, (4, size), generator=torch.Generator().manual_seed(seed)).double()
     values[0] = -math.inf
     count = min(count, size)
-    largest, indices = _largest(values, count)
+    largest, indices = TokenScores(values, normalized=True).largest(count)
     assert torch.equal(largest, values.topk(count, dim=-1).values)
     assert torch.equal(values.gather(1, indices), largest)
     assert all(len(set(row)) == count for row in indices.tolist())
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 200, 1000, 6001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_token_scores_are_a_log_softmax(size, dtype) -> None:
+    scores = (3.0 * torch.randn(7, size, generator=torch.Generator().manual_seed(0))).to(dtype)
+    scores[3] -= 500.0
+    scores[4] += 500.0
+    want = scores.to(torch.promote_types(dtype, torch.float32)).log_softmax(dim=-1)
+    token_scores, count = TokenScores(scores.clone()), min(5, size)
+    torch.testing.assert_close(token_scores.log_probabilities(), want, rtol=1e-6, atol=1e-4)
+    largest, tokens = token_scores.largest(count)
+    torch.testing.assert_close(largest, want.gather(1, tokens), rtol=1e-6, atol=1e-4)
+    assert torch.equal(largest.argsort(dim=1, descending=True, stable=True), torch.arange(count).expand(7, -1))
+    torch.testing.assert_close(token_scores.of(size - 1), want[:, -1], rtol=1e-6, atol=1e-4)
+
+
+def test_excluded_tokens_do_not_change_the_others() -> None:
+    scores = torch.randn(5, 700, generator=torch.Generator().manual_seed(0))
+    scores[:, [0, 130]] += 20.0
+    want = scores.log_softmax(dim=-1)
+    want[:, [0, 130, 699]] = -math.inf
+    token_scores = TokenScores(scores.clone())
+    token_scores.exclude([0, 130, 699])
+    torch.testing.assert_close(token_scores.log_probabilities(), want)
+    largest, tokens = token_scores.largest(6)
+    expected = want.topk(6, dim=-1)
+    torch.testing.assert_close(largest, expected.values)
+    assert torch.equal(tokens, expected.indices)
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_scores_that_are_nan_have_no_log_probability(size) -> None:
+    scores = torch.randn(2, size)
+    scores[1, size // 2] = math.nan
+    log_probabilities = TokenScores(scores).log_probabilities()
+    assert log_probabilities[0].isfinite().all()
+    assert log_probabilities[1].isnan().all()
 
 
 def test_no_sentences() -> None:

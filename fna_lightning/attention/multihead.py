@@ -10,7 +10,6 @@ from fna_lightning.attention.kernels.cpu.decode import run_cached
 from fna_lightning.attention.projections import LinearProjection, Projection, linear_map
 from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
-
 # Tokens of each sequence for which a cache takes memory in advance.
 MORE_TOKENS = 32
 
@@ -44,6 +43,7 @@ class KeyValueCache:
 
     def append(self, k: Tensor, v: Tensor) -> None:
         """Add (B, H, N, d) keys and (B, H, N, d_v) values."""
+        self._check(k, v)
         if len(self) == 0:
             self._tensors = k, v
             return
@@ -67,6 +67,23 @@ class KeyValueCache:
         if self._memory is None or self._slots is None or q.size(-2) != 1:
             return None
         return run_cached(attention, q, self._memory, self._width, self._slots)
+
+    def _check(self, k: Tensor, v: Tensor) -> None:
+        """Raise ValueError if keys and values do not belong together, or not to those in the cache."""
+        if k.shape[:-1] != v.shape[:-1]:
+            raise ValueError(f"k has {k.size(-2)} keys and v has {v.size(-2)} values: {(*k.shape,)} and {(*v.shape,)}")
+        if self._slots is not None and self._memory is not None:
+            batch, heads, widths = self._slots.size(1), self._memory.size(1), self._memory.size(2)
+        elif self._tensors is not None:
+            batch, heads = self._tensors[0].shape[:2]
+            widths = self._tensors[0].size(-1) + self._tensors[1].size(-1)
+        else:
+            return
+        if (k.size(0), k.size(1), k.size(-1) + v.size(-1)) != (batch, heads, widths):
+            raise ValueError(
+                f"{(*k.shape,)} keys and {(*v.shape,)} values do not continue the cache, which has {batch} rows of "
+                f"{heads} heads; reorder the cache with the hypotheses"
+            )
 
     def _store(self, k: Tensor, v: Tensor) -> None:
         """Write tokens to the memory and their rows to the table."""

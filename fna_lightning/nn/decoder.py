@@ -96,7 +96,7 @@ class DecoderState:
         self._scores: Tensor | None = None
 
     def scores_memory(self, features: Tensor, weight: Tensor) -> Tensor:
-        """Return memory for the (R, V) scores of a step; taking new memory for each step takes as long as the scores."""
+        """Return memory for the (R, V) scores of a step; new memory for each step would take half of its time."""
         shape = features.size(0), weight.size(0)
         count = shape[0] * shape[1]
         if self._scores is None or self._scores.numel() < count or self._scores.dtype is not features.dtype:

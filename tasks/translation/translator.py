@@ -1,6 +1,5 @@
 """Translate with beam search: the search with a network, and a trained translator loaded from a checkpoint."""
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

@@ -62,9 +62,9 @@ def test_cross_attention_computes_the_context_once(attention: Attention) -> None
     x, context = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 9, 12, dtype=torch.float64)
     cache = KeyValueCache()
     first = layer(x[:, :2], context, cache=cache)
-    keys = cache.k
+    keys, _ = cache.tensors
     second = layer(x[:, 2:], context, cache=cache)
-    assert cache.k is keys
+    assert cache.tensors[0] is keys
     assert_close(torch.cat([first, second], dim=1), layer(x, context))
 
 

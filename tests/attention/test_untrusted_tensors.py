@@ -75,7 +75,8 @@ ATTACKS = {
     ),
     "our layer": (
         "layer = MultiheadAttention(16, 2, Fractional()); x = torch.randn(1, 4, 16); cache = KeyValueCache()\n"
-        "layer(x, cache=cache); cache.v = torch.randn(1, 2, 5_000_000, 8); layer(x, cache=cache)"
+        "layer(x, cache=cache); cache.append(torch.randn(1, 2, 4, 8), torch.randn(1, 2, 5_000_000, 8))\n"
+        "layer(x, cache=cache)"
     ),
     "keys on another device": "q = torch.randn(1, 1, 4, 8); fractional_attention(q, q.to('meta'), q)",
     "the operator": (
@@ -359,8 +360,13 @@ def test_torch_multihead_names_its_arguments() -> None:
 def test_multihead_with_a_cache_or_context_that_does_not_match() -> None:
     layer, x, cache = MultiheadAttention(16, 2, Fractional()), tokens(2, 4, 16), KeyValueCache()
     layer(x, cache=cache)
-    cache.v = tokens(2, 2, 9, 8)
-    with pytest.raises(ValueError, match="k has 8 keys and v has 13 values"):
+    with pytest.raises(ValueError, match="k has 8 keys and v has 9 values"):
+        cache.append(tokens(2, 2, 8, 8), tokens(2, 2, 9, 8))
+    for k, v in ((tokens(1, 2, 4, 8), tokens(1, 2, 4, 8)), (tokens(2, 2, 4, 8), tokens(2, 2, 4, 7))):
+        with pytest.raises(ValueError, match="do not continue the cache"):
+            cache.append(k, v)
+    cache.reorder(torch.tensor([0, 1, 1]))
+    with pytest.raises(ValueError, match="do not continue the cache"):
         layer(x, cache=cache)
     with pytest.raises(ValueError, match="is on cpu and k is on meta"):
         layer(x, torch.zeros(2, 4, 16, device="meta"))

@@ -73,23 +73,23 @@ def test_decoding_token_by_token_gives_the_same_scores(attention: Attention, pre
     want = model(batch.source, batch.lengths, batch.target).log_softmax(dim=-1)
     state = model.begin(batch.source, batch.lengths)
     for position in range(5):
-        got, state = model.score_next(batch.target[:, : position + 1], state)
+        got, state = model.step(batch.target[:, : position + 1], state)
         assert len(state) == position + 1
-        assert_close(got, want[:, position], rtol=0, atol=1e-5)
+        assert_close(got.log_softmax(dim=-1), want[:, position], rtol=0, atol=1e-5)
 
 
 def test_hypotheses_of_a_sentence_share_the_keys_of_the_source() -> None:
     model, batch = network(Fractional(1.2, kappa="vision")), pair()
     state = model.begin(batch.source, batch.lengths)
-    _, state = model.score_next(batch.target[:, :1], state)
+    _, state = model.step(batch.target[:, :1], state)
     # Sentences 2 and 0 continue, with two hypotheses each.
     state = state.select(torch.tensor([[2, 2], [0, 0]]))
     prefixes = torch.stack([batch.target[2, :2], batch.target[1, :2], batch.target[0, :2], batch.target[1, :2]])
     prefixes[:, 0] = batch.target[[2, 2, 0, 0], 0]
-    got, state = model.score_next(prefixes, state)
+    got, state = model.step(prefixes, state)
     rows = torch.tensor([2, 2, 0, 0])
     want = model(batch.source[rows], batch.lengths[rows], prefixes)[:, -1].log_softmax(dim=-1)
-    assert_close(got, want, rtol=0, atol=1e-9)
+    assert_close(got.log_softmax(dim=-1), want, rtol=0, atol=1e-9)
     assert state.memory.size(0) == 2
 
 

@@ -71,7 +71,11 @@ def run_cached(attention: "Attention", q: Tensor, pool: Tensor, width: int, slot
             return None
         kappa, exponent, profile = radial_call.per_head(scale, q), None, DOT
     else:
-        if radial_call.form_refusal(form) or form.sphere or not _needs_values_only(q, pool, pool, form.kappa, form.exponent):
+        if (
+            radial_call.form_refusal(form)
+            or form.sphere
+            or not _needs_values_only(q, pool, pool, form.kappa, form.exponent)
+        ):
             return None
         kappa, exponent = (radial_call.per_head(value, q) for value in (form.kappa, form.exponent))
         profile = PROFILES[form.profile]
