@@ -75,17 +75,17 @@ class BertLayers(nn.Module):
             raise UsageError(
                 "transformers' BERT is post-LN, but the configuration has pre_norm: true; compare with torch"
             )
-        config = BertConfig(
-            hidden_size=sizes.dim,
-            num_hidden_layers=sizes.depth,
-            num_attention_heads=sizes.num_heads,
-            intermediate_size=sizes.ffn_dim,
-            hidden_act=sizes.activation,
-            hidden_dropout_prob=sizes.dropout,
-            attention_probs_dropout_prob=0.0,
-            attn_implementation="sdpa",
-        )
-        self.encoder = BertEncoder(config)
+        settings: dict[str, Any] = {
+            "hidden_size": sizes.dim,
+            "num_hidden_layers": sizes.depth,
+            "num_attention_heads": sizes.num_heads,
+            "intermediate_size": sizes.ffn_dim,
+            "hidden_act": sizes.activation,
+            "hidden_dropout_prob": sizes.dropout,
+            "attention_probs_dropout_prob": 0.0,
+            "attn_implementation": "sdpa",
+        }
+        self.encoder = BertEncoder(BertConfig(**settings))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map (B, N, D) tokens to (B, N, D) tokens; ``mask`` is (B, 1, 1, N), True at real tokens."""
@@ -166,8 +166,8 @@ def with_peer(name: str, task: Task) -> Task:
 def check_same_loss(ours: Task, theirs: Task, batch: Any) -> None:
     """Raise unless both tasks have a loss of the same shape, and gradients for all their parameters."""
     shapes = []
-    for task in (ours, theirs):
-        task = copy.deepcopy(task)
+    for original in (ours, theirs):
+        task: Any = copy.deepcopy(original)
         task.log = lambda *_, **__: None
         loss = task.loss(batch, "train")
         loss.backward()

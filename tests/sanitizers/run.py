@@ -41,6 +41,7 @@ TESTS = [
     "test_untrusted_tensors.py",
     "test_learned.py",
     "test_bias_and_groups.py",
+    "test_decoding_kernel.py",
 ]
 # These tests start their own processes or compilers, which do not use this build.
 SELECTED = "not instruction_set and not compile and not out_of_bounds and not more_threads and not after_fork"
