@@ -1,15 +1,20 @@
-"""Decoding speed with and without the key-value cache.
+"""Decoding speed with and without the key-value cache, or against transformers.
 
 The sources are those of the test split of the checkpoint's run. Both searches must find the same translations, which is
 checked. They take turns on the same sentences, and the fastest round of each counts.
 
+--against transformers needs no checkpoint: a random Transformer with 4 + 4 layers of width 128 translates 96 sentences
+to 16 tokens each, by our beam search and by `generate` of a Marian model with the same weights.
+
 Examples:
   fna-lightning bench translate runs/multi30k_strong_fna/version_0
   fna-lightning bench translate best.ckpt --sentences 200 --beam 1 --threads 2 --json decoding.json
+  fna-lightning bench translate --against transformers --threads 2
 """
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +26,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``bench translate``."""
-    parser.add_argument("checkpoint", metavar="CKPT", help="checkpoint of a translation run, in its run folder")
-    parser.add_argument("--sentences", type=int, default=100, help="sources of the test split (default: %(default)s)")
+    parser.add_argument(
+        "checkpoint", nargs="?", metavar="CKPT", help="checkpoint of a translation run, in its run folder"
+    )
+    parser.add_argument("--against", choices=["transformers"], help="compare with transformers; takes no checkpoint")
+    parser.add_argument("--sentences", type=int, help="sources (default: 100 of the test split; 96 with --against)")
     parser.add_argument("--beam", type=int, default=5, help="beam size (default: %(default)s)")
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens per batch (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="number of threads; default: PyTorch's choice")
@@ -38,11 +46,17 @@ def run(args: argparse.Namespace) -> int:
     from fna_lightning.bench.timing import machine, take_turns
     from fna_lightning.tasks.translation.translator import Translator
 
+    if args.sentences is None:
+        args.sentences = 96 if args.against else 100
     if min(args.sentences, args.beam, args.batch_tokens) < 1:
         values = f"{args.sentences}, {args.beam} and {args.batch_tokens}"
         raise UsageError(f"--sentences, --beam and --batch-tokens must be at least 1, got {values}")
+    if (args.checkpoint is None) is (args.against is None):
+        raise UsageError("give either a checkpoint, or --against transformers, which needs none")
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.against:
+        return compare(args)
     machine_facts = machine()
     translator = Translator.open(args.checkpoint)
     sources = split_source_ids(args)
@@ -80,6 +94,50 @@ def run(args: argparse.Namespace) -> int:
         with torch.profiler.profile() as profile:
             searches["cached"]()
         print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40))
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Measure our beam search and that of transformers with the same weights, and print the ratio."""
+    import torch
+
+    from fna_lightning.bench.marian import Work, further_parameters, generate, marian_of, search
+    from fna_lightning.bench.timing import machine, take_turns
+
+    work = Work(sentences=args.sentences, beam=args.beam)
+    torch.manual_seed(0)
+    network, sources = work.network(), work.sources()
+    try:
+        marian = marian_of(network, work)
+    except ImportError as error:
+        raise UsageError(f"--against transformers needs transformers: pip install transformers ({error})") from error
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (network, marian))
+    if theirs - ours != further_parameters(network, work):
+        raise RuntimeError(f"Marian has {theirs:,} parameters and ours {ours:,}, which is not the same model")
+    searches = {
+        "fna-lightning": lambda: search(network, sources, work),
+        "transformers": lambda: generate(marian, sources, work),
+    }
+    with torch.inference_mode():
+        first, second = (run_search() for run_search in searches.values())
+        seconds = take_turns(searches, args.seconds, rounds=9)
+    same = sum(a == b for a, b in zip(first, second, strict=True))
+    report: dict[str, Any] = {
+        "work": asdict(work),
+        "parameters": {"fna-lightning": ours, "transformers": theirs},
+        "seconds": seconds,
+        "ratio": seconds["fna-lightning"] / seconds["transformers"],
+        "same_translations": same,
+        "machine": machine("transformers"),
+    }
+    print(
+        f"{work.sentences} sentences, beam {work.beam}, {work.target_tokens} tokens each, {torch.get_num_threads()} "
+        f"threads: {seconds['fna-lightning']:.3f} s, transformers {seconds['transformers']:.3f} s\n"
+        f"fna-lightning / transformers: {report['ratio']:.2f}\n"
+        f"{same} of {work.sentences} translations are the same"
+    )
     if args.json:
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0
