@@ -157,6 +157,6 @@ def test_the_reference_includes_every_public_class(package: str) -> None:
     assert f"::: fna_lightning.{package}\n" in text
 
 
-@pytest.mark.parametrize("name", ["beam_search", "sample", "Hypothesis"])
+@pytest.mark.parametrize("name", ["beam_search", "sample", "Hypothesis", "TokenScores"])
 def test_the_reference_includes_search(name: str) -> None:
     assert f"::: fna_lightning.search.{name}\n" in (REFERENCE / "search.md").read_text()
