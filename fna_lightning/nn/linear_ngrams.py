@@ -75,7 +75,8 @@ class LinearNGrams(nn.Module):
 
     def combine(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Return the weighted mean of the (B, 2) logits of a network and those of this classifier."""
-        return logits.lerp(self(tokens), self.share)
+        # not lerp, which needs equal dtypes: in mixed precision the network computes in bfloat16
+        return (1.0 - self.share) * logits + self.share * self(tokens)
 
     def columns(self, tokens: Tensor) -> Tensor:
         """Return the (B, 3 N) columns of the words, pairs and triples in the table of all features; 0 for none."""

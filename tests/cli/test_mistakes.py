@@ -154,7 +154,7 @@ def test_wrong_settings(arguments: str, message: str, capsys: pytest.CaptureFixt
             "poling: max",
             (
                 "model: Option 'poling' is not accepted; did you mean 'pooling'? It takes vocab_size, num_classes, "
-                "attention, encoder, embedding, pooling, optimizer, lr_scheduler, softmax_twice"
+                "attention, encoder, embedding, pooling, optimizer, lr_scheduler, softmax_twice, linear"
             ),
         ),
         ("max_epochs:", "max_epoch:", "Option 'trainer.max_epoch' is not accepted; did you mean 'max_epochs'?"),

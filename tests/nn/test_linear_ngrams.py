@@ -65,6 +65,8 @@ def test_the_mean_with_a_network_has_the_given_weight() -> None:
     linear, tokens = fitted(share=0.75), torch.tensor([[3, 4, 5], [9, 8, 7]])
     logits = torch.tensor([[4.0, -4.0], [0.0, 8.0]])
     assert linear.combine(logits, tokens).allclose(0.25 * logits + 0.75 * linear(tokens))
+    # a network in mixed precision
+    assert linear.combine(logits.bfloat16(), tokens).allclose(0.25 * logits + 0.75 * linear(tokens))
 
 
 def test_before_the_fit_all_logits_are_zero() -> None:
