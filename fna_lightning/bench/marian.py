@@ -117,7 +117,8 @@ def marian_of(network: Seq2Seq, work: Work) -> Any:
             coder.embed_positions.weight.copy_(table)
         for ours, theirs in zip(network.encoder.layers, target.encoder.layers, strict=True):
             _copy_layer(ours, theirs)
-        for ours, theirs in zip(network.decoder.layers, target.decoder.layers, strict=True):
+        decoder_layers: Any = network.decoder.layers
+        for ours, theirs in zip(decoder_layers, target.decoder.layers, strict=True):
             _copy_layer(ours, theirs)
             _copy_attention(ours.cross_attn, theirs.encoder_attn)
             theirs.encoder_attn_layer_norm.load_state_dict(ours.cross_attn_norm.state_dict())
