@@ -96,6 +96,16 @@ def test_grouped_heads(attention: Attention) -> None:
     )
 
 
+@pytest.mark.parametrize(("key_heads", "value_heads"), [(1, 6), (6, 1), (1, 1)])
+def test_keys_or_values_that_are_broadcast(key_heads: int, value_heads: int) -> None:
+    q, k, v = tokens(2, 6, 1, 16), tokens(2, key_heads, 40, 16), tokens(2, value_heads, 40, 8)
+    attention = Fractional(1.2)
+    with torch.no_grad():
+        out = attention(q, k, v)
+    want = reference(attention)(q.double(), k.double(), v.double())
+    assert_close(out.double(), want, rtol=0, atol=TOLERANCE[torch.float32])
+
+
 @every_attention
 def test_tokens_far_apart_and_equal_tokens(attention: Attention) -> None:
     q, k, v = 100.0 * tokens(2, 2, 1, 32), 100.0 * tokens(60, 2, 32), tokens(60, 2, 32)

@@ -28,7 +28,10 @@ def run(call: Call) -> Tensor | None:
     """Return the output of a call with one query per sequence, or None if it needs another function of the C code."""
     q, k, v, mask = call.q, call.k, call.v, call.mask
     # `refusal` of the kernel has checked widths and kappa.
-    if q.dim() != 4 or q.size(-2) != 1 or not k.size(-2) or not (q.size(0) == k.size(0) == v.size(0)):
+    if not q.dim() == k.dim() == v.dim() == 4 or q.size(-2) != 1 or not k.size(-2):
+        return None
+    # Keys and values that are broadcast are left to the other functions: here they have the same heads.
+    if k.shape[:3] != v.shape[:3] or q.shape[:2] != (k.size(0), k.size(1) * call.group_size) or q.size(3) != k.size(3):
         return None
     if mask.allowed is not None or mask.bias is not None or mask.exclude_self or call.dropout:
         return None
@@ -62,7 +65,7 @@ def run_cached(attention: "Attention", q: Tensor, pool: Tensor, width: int, slot
     if attention.training and attention.observes_keys:
         return None
     heads, d = q.size(1), q.size(-1)
-    if d != width or pool.size(1) != heads or slots.size(1) != q.size(0):
+    if d != width or pool.size(1) != heads or slots.size(1) != q.size(0) or slots.dtype is not torch.int32:
         return None
     form = attention.radial(q)
     if form is None:
@@ -83,7 +86,7 @@ def run_cached(attention: "Attention", q: Tensor, pool: Tensor, width: int, slot
     k = c.TensorView(pool.data_ptr(), row, head, 0)
     v = c.TensorView(pool.data_ptr() + width * pool.element_size(), row, head, 0)
     sizes = slots.size(0), heads, pool.size(-1) - width
-    return attend(q[:, :, 0], k, v, sizes, kappa, exponent, profile, slots)[:, :, None]
+    return attend(q[:, :, 0], k, v, sizes, kappa, exponent, profile, slots.contiguous())[:, :, None]
 
 
 def _needs_values_only(q: Tensor, k: Tensor, v: Tensor, *parameters: "float | Tensor") -> bool:
