@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
 from fna_lightning.attention.kernels.cpu.decode import run_cached
+from fna_lightning.attention.linear import Linear
 from fna_lightning.attention.projections import LinearProjection, Projection, linear_map
 from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
 
@@ -131,7 +132,7 @@ class MultiheadAttention(NotScriptable, nn.Module):
         self.attention = attention.for_heads(num_heads)
         self.projection = projection(dim, num_heads)
         self.value = linear_map(dim)
-        self.out = nn.Linear(dim, dim)
+        self.out = Linear(dim, dim)
 
     def forward(
         self,

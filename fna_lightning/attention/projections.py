@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
+from fna_lightning.attention.linear import Linear
+
 ORTHOGONAL_MAPS = ("matrix_exp", "cayley", "householder")
 
 
@@ -84,6 +86,6 @@ class OrthogonalProjection(Projection):
 
 def linear_map(dim: int) -> nn.Linear:
     """Return a linear layer without bias, initialized as in ``torch.nn.MultiheadAttention``."""
-    linear = nn.Linear(dim, dim, bias=False)
+    linear = Linear(dim, dim, bias=False)
     nn.init.xavier_uniform_(linear.weight)
     return linear

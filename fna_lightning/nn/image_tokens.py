@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fna_lightning.attention.linear import Linear
 from fna_lightning.nn.patch_whitening import PatchWhitening
 
 
@@ -32,7 +33,7 @@ class Patches(ImageTokens):
         if patch < 1:
             raise ValueError(f"patch must be at least 1 pixel, got {patch}")
         self.patch = patch
-        self.map = nn.Linear(channels * patch * patch, dim)
+        self.map = Linear(channels * patch * patch, dim)
 
     def grid(self, size: int) -> int:
         if size < 1 or size % self.patch:

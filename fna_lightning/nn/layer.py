@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, LinearProjection, MultiheadAttention, Projection
 from fna_lightning.attention.distance import unit
+from fna_lightning.attention.linear import Linear
 from fna_lightning.nn.dropout import Dropout
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -25,10 +26,10 @@ class FeedForward(nn.Sequential):
     def __init__(self, dim: int, ffn_dim: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
-        widen = nn.Linear(dim, ffn_dim)
+        widen = Linear(dim, ffn_dim)
         # Column-major storage: for narrow tokens, the matrix products of the backward pass take a third of the time.
         widen.weight = nn.Parameter(widen.weight.detach().t().contiguous().t())
-        super().__init__(widen, ACTIVATIONS[activation](), Dropout(dropout), nn.Linear(ffn_dim, dim))
+        super().__init__(widen, ACTIVATIONS[activation](), Dropout(dropout), Linear(ffn_dim, dim))
 
 
 @dataclass(frozen=True)

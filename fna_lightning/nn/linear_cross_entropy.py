@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fna_lightning.attention.autocast import autocast_type, with_autocast_type
+from fna_lightning.attention.linear import linear
 
 # Number of tokens scored at once.
 BLOCK = 256
@@ -48,13 +49,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         compute_dtype = autocast_type(device) or features.dtype
         exact_dtype = torch.promote_types(features.dtype, torch.float32)
         grad_features = torch.empty_like(features, dtype=exact_dtype) if needs_grad else None
-        grad_weight = torch.zeros_like(weight, dtype=exact_dtype) if needs_grad else None
+        grad_weight = torch.zeros_like(weight.mT, dtype=exact_dtype).mT if needs_grad else None
         total, plain, correct = (features.new_zeros((), dtype=torch.float64) for _ in range(3))
         with with_autocast_type(None, device):
             table = weight.to(compute_dtype)
             for start in range(0, count, BLOCK):
                 x, y = features[start : start + BLOCK].to(compute_dtype), target[start : start + BLOCK, None]
-                scores = (x @ table.mT).to(exact_dtype)
+                scores = linear(x, table).to(exact_dtype)
                 # Subtracting the maximum avoids overflow in exp.
                 scores -= scores.amax(dim=-1, keepdim=True)
                 target_scores, mean = scores.gather(1, y), scores.mean(dim=-1, keepdim=True)
@@ -71,13 +72,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     if smoothing:
                         scores -= smoothing / size
                     scores.scatter_add_(1, y, scores.new_full((), smoothing - 1.0).expand(len(y), 1))
-                    if compute_dtype == exact_dtype:
-                        torch.mm(scores, table, out=grad_features[start : start + BLOCK])
-                        grad_weight.addmm_(scores.mT, x)
-                    else:
-                        grad_scores = scores.to(compute_dtype)
-                        grad_features[start : start + BLOCK] = grad_scores @ table
-                        grad_weight += grad_scores.mT @ x
+                    grad_scores = scores.to(compute_dtype)
+                    grad_features[start : start + BLOCK] = linear(grad_scores, table.mT)
+                    grad_weight += linear(x.mT, grad_scores.mT).mT
         ctx.save_for_backward(grad_features, grad_weight)
         ctx.count, ctx.types = max(count, 1), (features.dtype, weight.dtype)
         loss, plain, accuracy = ((value / ctx.count).to(exact_dtype) for value in (total, plain, correct))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fna_lightning.attention import Attention, MultiheadAttention
 from fna_lightning.attention.autocast import with_autocast_type
+from fna_lightning.attention.linear import Linear
 from fna_lightning.nn.layer import FeedForward
 
 
@@ -130,10 +131,10 @@ class TransformerProcess(NeuralProcess):
         super().__init__(coordinate_dim, value_dim, out_dim)
         if depth < 1:
             raise ValueError(f"depth must be at least 1, got {depth}")
-        self.embedding = nn.Linear(coordinate_dim + value_dim + 1, dim)
+        self.embedding = Linear(coordinate_dim + value_dim + 1, dim)
         self.layers = nn.ModuleList(ContextLayer(attention, dim, num_heads, ffn_dim) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, out_dim)
+        self.head = Linear(dim, out_dim)
 
     def forward(self, context_x: Tensor, context_y: Tensor, query_x: Tensor, mask: Tensor | None = None) -> Tensor:
         size = context_x.size(-2)
@@ -171,4 +172,4 @@ class ContextLayer(nn.Module):
 
 
 def _mlp(in_dim: int, hidden_dim: int, out_dim: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(in_dim, hidden_dim), nn.GELU(), nn.Linear(hidden_dim, out_dim))
+    return nn.Sequential(Linear(in_dim, hidden_dim), nn.GELU(), Linear(hidden_dim, out_dim))

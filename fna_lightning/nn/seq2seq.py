@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fna_lightning.attention import Attention, LinearProjection, Projection
+from fna_lightning.attention.linear import Linear, linear
 from fna_lightning.nn.decoder import Decoder, DecoderState
 from fna_lightning.nn.embedding import Embedding
 from fna_lightning.nn.encoder import Encoder, EncoderConfig
@@ -72,7 +72,7 @@ class Seq2Seq(nn.Module):
 
     def score(self, features: Tensor) -> Tensor:
         """Return the score of every token as the next one."""
-        return F.linear(features, self.score_weight)
+        return linear(features, self.score_weight)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return the (B, M, D) output of the encoder and the (B, 1, 1, M) mask of real tokens."""
@@ -155,7 +155,7 @@ class Seq2SeqConfig:
         source = target if self.tied == "all" else self.build_embedding(source_size)
         scores = None
         if self.tied == "none":
-            scores = nn.Linear(self.encoder.dim, target_size, bias=False)
+            scores = Linear(self.encoder.dim, target_size, bias=False)
             nn.init.normal_(scores.weight, std=self.encoder.dim**-0.5)
         return Seq2Seq(encoder, decoder, source, target, scores)
 
