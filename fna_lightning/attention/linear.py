@@ -78,9 +78,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not usable(x, weight, bias):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.size(-1))
-    if torch.is_grad_enabled() and (
-        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    ):
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)):
         out = _Linear.apply(rows, weight, bias)
     else:
         out = _product(rows, weight, bias)

@@ -70,7 +70,8 @@ def test_expanded_upstream_gradient() -> None:
     others = [tensor.detach().requires_grad_() for tensor in inputs]
     F.linear(*others).sum().backward()
     for tensor, other in zip(inputs, others, strict=True):
-        assert tensor.grad is not None and other.grad is not None
+        assert tensor.grad is not None
+        assert other.grad is not None
         torch.testing.assert_close(tensor.grad, other.grad, rtol=1e-5, atol=1e-3)
 
 
@@ -151,7 +152,7 @@ def test_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.SWITCH, "0")
     assert not usable(*inputs)
     monkeypatch.setenv(module.SWITCH, "yes")
-    with pytest.raises(ValueError, match="FNA_ONEDNN_LINEAR must be 0 .off., 1 .on. or empty .*, got 'yes'"):
+    with pytest.raises(ValueError, match=r"FNA_ONEDNN_LINEAR must be 0 \(off\), 1 \(on\) or empty .*, got 'yes'"):
         usable(*inputs)
 
 
