@@ -9,8 +9,9 @@ from fna_lightning.attention import Attention, LinearProjection, MultiheadAttent
 from fna_lightning.attention.distance import unit
 from fna_lightning.attention.linear import Linear
 from fna_lightning.nn.dropout import Dropout
+from fna_lightning.nn.gelu import GELU
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": GELU}
 
 
 class FeedForward(nn.Sequential):

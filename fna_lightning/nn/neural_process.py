@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fna_lightning.attention import Attention, MultiheadAttention
 from fna_lightning.attention.autocast import with_autocast_type
 from fna_lightning.attention.linear import Linear
+from fna_lightning.nn.gelu import GELU
 from fna_lightning.nn.layer import FeedForward
 
 
@@ -172,4 +173,4 @@ class ContextLayer(nn.Module):
 
 
 def _mlp(in_dim: int, hidden_dim: int, out_dim: int) -> nn.Sequential:
-    return nn.Sequential(Linear(in_dim, hidden_dim), nn.GELU(), Linear(hidden_dim, out_dim))
+    return nn.Sequential(Linear(in_dim, hidden_dim), GELU(), Linear(hidden_dim, out_dim))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from fna_lightning.attention import Fractional
-from fna_lightning.attention.kernels.cpu import dropout as cpu_dropout
+from fna_lightning.nn import dropout as dropout_layer
 from fna_lightning.callbacks import AttentionGraph, FiniteLoss
 from fna_lightning.callbacks import finite_loss as finite_loss_module
 from fna_lightning.callbacks.defaults import run_callbacks
@@ -106,7 +106,7 @@ def test_callbacks_read_no_value_at_a_step_that_is_not_logged(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what runs on a GPU: PyTorch's dropout, an attention kernel in PyTorch, and a loss that is not read at every step
-    monkeypatch.setattr(cpu_dropout, "usable", lambda x: False)
+    monkeypatch.setattr(dropout_layer, "usable", lambda x: False)
     monkeypatch.setattr(finite_loss_module, "waits_for_device", lambda loss: True)
     trained = experiment(*TASKS[name], "model.attention.kernel=chunked")
     recorder = ReadRecorder()

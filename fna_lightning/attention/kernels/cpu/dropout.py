@@ -11,17 +11,14 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.kernels.cpu import library as c
-from fna_lightning.attention.transforms import is_plain, map_legacy
-
-# Number of elements above which one more thread is worth its start-up time.
-WORTH_A_THREAD = 65_536
+from fna_lightning.attention.kernels.cpu.elementwise import threads_for
+from fna_lightning.attention.transforms import map_legacy
 
 
 def _drop(x: Tensor, p: float, seed: int) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
-    threads = max(1, min(torch.get_num_threads(), x.numel() // WORTH_A_THREAD))
-    c.run("fna_dropout", c.DropoutArgs(x.data_ptr(), out.data_ptr(), x.numel(), seed, p, threads))
+    c.run("fna_dropout", c.DropoutArgs(x.data_ptr(), out.data_ptr(), x.numel(), seed, p, threads_for(x)))
     return out
 
 
@@ -54,18 +51,6 @@ class HashedDropout(torch.autograd.Function):
 
 # PyTorch asks for the signature of `forward` at every call.
 HashedDropout.forward.__signature__ = inspect.signature(HashedDropout.forward)  # type: ignore[attr-defined]
-
-
-def usable(x: Tensor) -> bool:
-    """Return whether the C code can process this tensor: a float32 CPU tensor, no tracer, no transform."""
-    return (
-        type(x) is Tensor
-        and x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and not torch.compiler.is_compiling()
-        and is_plain()
-        and c.unavailable() is None
-    )
 
 
 def dropout(x: Tensor, p: float) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
-ABI = 5
+ABI = 6
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
@@ -63,6 +63,16 @@ class DropoutArgs(Structure):
     )
 
 
+class GeluArgs(Structure):
+    """``fna_gelu_args`` of csrc/fna.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("in", "grad", "out")),
+        ("count", c_int64),
+        ("threads", c_int32),
+    )
+
+
 class DecodeArgs(Structure):
     """``fna_decode_args`` of csrc/fna.h."""
 
@@ -103,6 +113,7 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     for function in (library.fna_forward, library.fna_backward):
         function.argtypes = [POINTER(Args)]
     library.fna_dropout.argtypes = [POINTER(DropoutArgs)]
+    library.fna_gelu.argtypes = [POINTER(GeluArgs)]
     library.fna_scores.argtypes = [POINTER(ScoresArgs)]
     library.fna_decode.argtypes = [POINTER(DecodeArgs)]
     return library, ""
@@ -152,8 +163,8 @@ def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:
     return max(1, min(torch.get_num_threads(), batches * heads * n * m * (width + 32) // WORTH_A_THREAD))
 
 
-def run(name: str, args: Args | DropoutArgs | DecodeArgs | ScoresArgs) -> None:
-    """Call "fna_forward", "fna_backward" or "fna_dropout"; ctypes releases the GIL during the call."""
+def run(name: str, args: Args | DropoutArgs | GeluArgs | DecodeArgs | ScoresArgs) -> None:
+    """Call a function of the library by its name; ctypes releases the GIL during the call."""
     library, reason = load()
     if library is None:
         raise RuntimeError(reason)

@@ -47,6 +47,7 @@ __attribute__((visibility("default"))) int fna_backward(const fna_args *args) { 
 __attribute__((visibility("default"))) int fna_dropout(const fna_dropout_args *args) {
     return chosen()->kernels->dropout(args);
 }
+__attribute__((visibility("default"))) int fna_gelu(const fna_gelu_args *args) { return chosen()->kernels->gelu(args); }
 __attribute__((visibility("default"))) int fna_decode(const fna_decode_args *args) {
     return chosen()->kernels->decode(args);
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define FNA_ABI 5
+#define FNA_ABI 6
 
 /* The kernel as a function of the distance, see radial.h; Student is for R^d only. The dot product is for decoding only. */
 enum { FNA_POWER, FNA_GAUSSIAN, FNA_STUDENT, FNA_DOT };
@@ -51,6 +51,14 @@ typedef struct {
     int32_t threads;
 } fna_dropout_args;
 
+typedef struct {
+    const float *in;
+    const float *grad; /* NULL: the value; else the derivative times this */
+    float *out;
+    int64_t count;
+    int32_t threads;
+} fna_gelu_args;
+
 /* One query per sequence on R^d; every key is allowed. */
 typedef struct {
     int64_t batches, heads, key_heads, m, d, dv;
@@ -74,6 +82,7 @@ typedef struct {
     int (*forward)(const fna_args *);
     int (*backward)(const fna_args *);
     int (*dropout)(const fna_dropout_args *);
+    int (*gelu)(const fna_gelu_args *);
     int (*decode)(const fna_decode_args *);
     int (*scores)(const fna_scores_args *);
 } fna_kernels;

@@ -3,6 +3,7 @@
 #include "decode.h"
 #include "elementwise.h"
 #include "forward.h"
+#include "gelu.h"
 #include "scores.h"
 
-const fna_kernels FNA_KERNELS = {forward, backward, dropout, decode, scores};
+const fna_kernels FNA_KERNELS = {forward, backward, dropout, gelu, decode, scores};
