@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from fna_lightning.attention import Fractional
-from fna_lightning.nn import dropout as dropout_layer
 from fna_lightning.callbacks import AttentionGraph, FiniteLoss
 from fna_lightning.callbacks import finite_loss as finite_loss_module
 from fna_lightning.callbacks.defaults import run_callbacks
 from fna_lightning.config.instantiate import Experiment, from_config
 from fna_lightning.errors import UsageError
+from fna_lightning.nn import dropout as dropout_layer
 from fna_lightning.tasks.data.metrics import WeightedMean
 from fna_lightning.training.cli import RunContext
 from fna_lightning.training.csv_logger import MetricsCSVLogger
