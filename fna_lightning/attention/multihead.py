@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fna_lightning.attention.base import Attention
-from fna_lightning.attention.kernels.cpu.decode import run_cached
+from fna_lightning.attention.kernels.cpu.decode import run_cached, run_shared
 from fna_lightning.attention.linear import Linear
 from fna_lightning.attention.projections import LinearProjection, Projection, linear_map
 from fna_lightning.attention.tracing import NotScriptable, Proxy, as_fx_node
@@ -28,6 +28,7 @@ class KeyValueCache:
         self._used = 0
         self._width = 0  # d
         self._slots: Tensor | None = None  # (N, B) int32, rows of the memory
+        self._counts: Tensor | None = None  # (B,) int32, number of keys that may be attended to
 
     def __len__(self) -> int:
         if self._slots is not None:
@@ -62,6 +63,25 @@ class KeyValueCache:
         elif self._tensors is not None:
             k, v = self._tensors
             self._tensors = k[rows], v[rows]
+            self._counts = None if self._counts is None else self._counts[rows]
+
+    def restrict(self, mask: Tensor | None) -> None:
+        """Remember how many keys each row may attend to, if ``mask`` allows the first keys of each row."""
+        assert self._tensors is not None
+        k = self._tensors[0]
+        shape = k.size(0), 1, 1, k.size(2)
+        if mask is None:
+            self._counts = torch.full((k.size(0),), k.size(2), dtype=torch.int32, device=k.device)
+        elif k.is_cpu and mask.shape == shape and mask.dtype is torch.bool:
+            counts = mask.sum(dim=-1, dtype=torch.int32).view(-1)
+            if torch.equal(mask[:, 0, 0], torch.arange(k.size(2)) < counts[:, None]):
+                self._counts = counts
+
+    def attended_by_few(self, q: Tensor, attention: Attention) -> Tensor | None:
+        """Return the output of a few queries per row under the mask of ``restrict``, or None if C cannot."""
+        if self._tensors is None or self._counts is None:
+            return None
+        return run_shared(attention, q, *self._tensors, self._counts)
 
     def attended_by(self, q: Tensor, attention: Attention) -> Tensor | None:
         """Return the (B, H, 1, d_v) output of one query per row that attends to all tokens, or None if C cannot."""
@@ -182,9 +202,13 @@ class MultiheadAttention(NotScriptable, nn.Module):
         if cache.tensors is None:
             q, k, v = self.heads(x, context)
             cache.append(k, v)
+            cache.restrict(mask)
         else:
             q = self._split(self.projection.query(x))
             k, v = cache.tensors
+        out = None if is_causal else cache.attended_by_few(q, self.attention)
+        if out is not None:
+            return out
         out = self.attention(q, k, v, mask, is_causal=is_causal)
         assert isinstance(out, Tensor)
         return out

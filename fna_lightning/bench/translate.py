@@ -22,6 +22,7 @@ from fna_lightning.errors import UsageError
 
 if TYPE_CHECKING:
     from fna_lightning.tasks.translation.translator import Translator
+    from fna_lightning.training.malloc import keep_freed_memory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     from fna_lightning.bench.timing import machine, take_turns
     from fna_lightning.tasks.translation.translator import Translator
+    from fna_lightning.training.malloc import keep_freed_memory
 
     if args.sentences is None:
         args.sentences = 96 if args.against else 100
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--sentences, --beam and --batch-tokens must be at least 1, got {values}")
     if (args.checkpoint is None) is (args.against is None):
         raise UsageError("give either a checkpoint, or --against transformers, which needs none")
+    keep_freed_memory()
     if args.threads:
         torch.set_num_threads(args.threads)
     if args.against:

@@ -47,9 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the translations of each line."""
     from fna_lightning.tasks.translation.translator import Translator
+    from fna_lightning.training.malloc import keep_freed_memory
 
     if args.nbest < 1 or args.batch_tokens < 1:
         raise UsageError(f"--nbest and --batch-tokens must be at least 1, got {args.nbest} and {args.batch_tokens}")
+    keep_freed_memory()
     translator = Translator.open(args.checkpoint)
     decoding = override(translator.decoding, args)
     if sys.stdin.isatty():

@@ -93,15 +93,6 @@ class DecoderState:
         self.width = 1
         self.self_attn = [KeyValueCache() for _ in range(depth)]
         self.cross_attn = [KeyValueCache() for _ in range(depth)]
-        self._scores: Tensor | None = None
-
-    def scores_memory(self, features: Tensor, weight: Tensor) -> Tensor:
-        """Return memory for the (R, V) scores of a step; new memory for each step would take half of its time."""
-        shape = features.size(0), weight.size(0)
-        count = shape[0] * shape[1]
-        if self._scores is None or self._scores.numel() < count or self._scores.dtype is not features.dtype:
-            self._scores = features.new_empty(count)
-        return self._scores[:count].view(shape)
 
     def __len__(self) -> int:
         """Number of tokens of the target in the caches."""

@@ -84,14 +84,9 @@ class Seq2Seq(nn.Module):
         return DecoderState(*self.encode(source, lengths), len(self.decoder.layers))
 
     def step(self, prefixes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Return the (R, V) scores of the token after each of the (R, T) ``prefixes``, and the new state.
-
-        Without gradients, the scores are valid until the next step of the same state, which uses their memory again.
-        """
+        """Return the (R, V) scores of the token after each of the (R, T) ``prefixes``, and the new state."""
         features = self.decoder.step(self.target(prefixes[:, -1:], start=prefixes.size(1) - 1), state)[:, 0]
-        if torch.is_grad_enabled() or torch.is_autocast_enabled(features.device.type):
-            return self.score(features), state
-        return torch.mm(features, self.score_weight.t(), out=state.scores_memory(features, self.score_weight)), state
+        return self.score(features), state
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,46 @@ def test_no_keys_give_zero() -> None:
     assert empty.eq(0).all()
 
 
+@pytest.mark.parametrize("queries", [1, 5, 16, 17])
+@pytest.mark.parametrize("masked", ["no mask", "padding", "holes", "heads"])
+def test_queries_of_a_beam_share_the_keys_of_their_sentence(queries: int, masked: str) -> None:
+    torch.manual_seed(0)
+    layer = MultiheadAttention(24, 3, DotProduct()).eval()
+    context, x = torch.randn(4, 11, 24), torch.randn(4, queries, 24)
+    mask = None
+    if masked != "no mask":
+        mask = (torch.arange(11) < torch.tensor([11, 1, 6, 10])[:, None])[:, None, None, :]
+        if masked == "holes":
+            mask = mask.clone()
+            mask[..., 0] = torch.tensor([False, True, False, True])[:, None, None]
+        if masked == "heads":
+            mask = mask.expand(4, 3, 1, 11)
+    with torch.no_grad():
+        wanted = layer(x, context, mask)
+        cache = KeyValueCache()
+        for _ in range(2):
+            assert_close(layer(x, context, mask, cache=cache), wanted, rtol=1e-5, atol=1e-6)
+        rows = torch.tensor([2, 0, 0])
+        cache.reorder(rows)
+        fewer = None if mask is None else mask[rows]
+        out = layer(x[rows], context[rows], fewer, cache=cache)
+        assert_close(out, wanted[rows], rtol=1e-5, atol=1e-6)
+
+
+def test_the_keys_that_a_beam_shares_are_counted() -> None:
+    q, k, v = tokens(2, 3, 4, 8), tokens(2, 3, 5, 8), tokens(2, 3, 5, 8)
+    counts = torch.tensor([3, 0], dtype=torch.int32)
+    out = decode.run_shared(DotProduct(), q, k, v, counts)
+    assert out is not None
+    assert_close(out[0], DotProduct()(q[:1], k[:1, :, :3], v[:1, :, :3])[0], rtol=1e-5, atol=1e-6)
+    assert out[1].eq(0).all()
+    assert decode.run_shared(DotProduct(), q, k, v, counts.long()) is None
+    assert decode.run_shared(DotProduct(), q, k, v, counts[:1]) is None
+    assert decode.run_shared(DotProduct(), q, k[:, :1].expand(2, 3, 5, 8), v[:, :, :4], counts) is None
+    assert decode.run_shared(Fractional(1.2), q, k, v, counts) is None
+
+
 def test_structures_have_the_same_size_as_in_c() -> None:
-    # six sizes, four tensors of a pointer and three strides, three pointers, two 32-bit numbers
-    assert library.ctypes.sizeof(library.DecodeArgs) == 8 * (6 + 4 * 4 + 3 + 1)
+    # seven sizes, four tensors of a pointer and three strides, four pointers, two 32-bit numbers
+    assert library.ctypes.sizeof(library.DecodeArgs) == 8 * (7 + 4 * 4 + 4 + 1)
     assert per_head(1.0, tokens(1, 2, 1, 8)).shape == (2,)

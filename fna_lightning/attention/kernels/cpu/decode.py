@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Value of `profile` for dot products, after those of the profiles of a distance.
 DOT = 3
+# Number of queries of a sequence from which packing its keys is worth it.
+MOST_QUERIES = 16
 # Numbers of keys and values above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 50_000
 
@@ -58,35 +60,71 @@ def run_cached(attention: "Attention", q: Tensor, pool: Tensor, width: int, slot
         width: D.
         slots: (M, B) int32; row of ``pool`` of each token of a hypothesis.
     """
-    if attention.kernel not in ("auto", "cpu") or c.unavailable() is not None or not q.is_cpu:
-        return None
-    if attention.exclude_self or attention.density_power or (attention.training and attention.dropout):
-        return None
-    if attention.training and attention.observes_keys:
+    if not _is_plain_step(attention, q):
         return None
     heads, d = q.size(1), q.size(-1)
     if d != width or pool.size(1) != heads or slots.size(1) != q.size(0) or slots.dtype is not torch.int32:
         return None
-    form = attention.radial(q)
-    if form is None:
-        scale = attention.plain_scale(q)
-        if scale is None or not _needs_values_only(q, pool, pool, scale, 0.0):
-            return None
-        kappa, exponent, profile = radial_call.per_head(scale, q), None, DOT
-    else:
-        if (
-            radial_call.form_refusal(form)
-            or form.sphere
-            or not _needs_values_only(q, pool, pool, form.kappa, form.exponent)
-        ):
-            return None
-        kappa, exponent = (radial_call.per_head(value, q) for value in (form.kappa, form.exponent))
-        profile = PROFILES[form.profile]
+    law = _law(attention, q, pool)
+    if law is None:
+        return None
     row, head, _ = pool.stride()
     k = c.TensorView(pool.data_ptr(), row, head, 0)
     v = c.TensorView(pool.data_ptr() + width * pool.element_size(), row, head, 0)
     sizes = slots.size(0), heads, pool.size(-1) - width
-    return attend(q[:, :, 0], k, v, sizes, kappa, exponent, profile, slots.contiguous())[:, :, None]
+    return attend(q[:, :, 0], k, v, sizes, *law, slots=slots.contiguous())[:, :, None]
+
+
+def run_shared(attention: "Attention", q: Tensor, k: Tensor, v: Tensor, counts: Tensor) -> Tensor | None:
+    """Return the output of a few dot-product queries of each sequence that attend to its first keys, or None.
+
+    Args:
+        attention: the attention.
+        q: (B, H, N, D) queries.
+        k: (B, H, M, D) keys.
+        v: (B, H, M, D_v) values.
+        counts: (B,) int32, number of keys of each sequence.
+    """
+    if not _is_plain_step(attention, q):
+        return None
+    (batch, heads, n, d), length = q.shape, k.size(2)
+    if n > MOST_QUERIES or k.shape != (batch, heads, length, d) or v.shape[:3] != k.shape[:3]:
+        return None
+    if counts.shape != (batch,) or counts.dtype is not torch.int32 or k.stride(-1) != 1 or v.stride(-1) != 1:
+        return None
+    law = _law(attention, q, k, v)
+    # For the other profiles, packing the keys is faster.
+    if law is None or law[2] != DOT:
+        return None
+    rows = q.transpose(1, 2).reshape(batch * n, heads, d)
+    sizes = length, heads, v.size(-1)
+    out = attend(rows, c.tensor_view(k), c.tensor_view(v), sizes, *law, shared=n, counts=counts.contiguous())
+    return out.view(batch, n, heads, -1).transpose(1, 2)
+
+
+def _is_plain_step(attention: "Attention", q: Tensor) -> bool:
+    """Return whether the C code is chosen and available, and the attention has no setting that it does not know."""
+    if attention.kernel not in ("auto", "cpu") or c.unavailable() is not None or not q.is_cpu:
+        return False
+    if attention.exclude_self or attention.density_power or (attention.training and attention.dropout):
+        return False
+    return not (attention.training and attention.observes_keys)
+
+
+def _law(attention: "Attention", q: Tensor, *others: Tensor) -> tuple[Tensor, Tensor | None, int] | None:
+    """Return kappa and exponent of each head and the number of the profile, or None if the C code does not know them."""
+    form = attention.radial(q)
+    if form is None:
+        scale = attention.plain_scale(q)
+        if scale is None or not _needs_values_only(q, others[0], others[-1], scale, 0.0):
+            return None
+        return radial_call.per_head(scale, q), None, DOT
+    if radial_call.form_refusal(form) or form.sphere:
+        return None
+    if not _needs_values_only(q, others[0], others[-1], form.kappa, form.exponent):
+        return None
+    kappa, exponent = (radial_call.per_head(value, q) for value in (form.kappa, form.exponent))
+    return kappa, exponent, PROFILES[form.profile]
 
 
 def _needs_values_only(q: Tensor, k: Tensor, v: Tensor, *parameters: "float | Tensor") -> bool:
@@ -107,7 +145,10 @@ def attend(
     kappa: Tensor,
     exponent: Tensor | None,
     profile: int,
+    *,
     slots: Tensor | None = None,
+    counts: Tensor | None = None,
+    shared: int = 1,
 ) -> Tensor:
     """Return the (B, H, D_v) output of (B, H, D) queries, each of which attends to all of its keys.
 
@@ -120,6 +161,8 @@ def attend(
         exponent: (H,), not used by the Gaussian and the dot product.
         profile: number of the profile of a distance, or ``DOT``.
         slots: (M, B) int32; batch index of each key and value of a sequence instead of its own.
+        counts: (B / shared,) int32; number of keys of each sequence instead of all.
+        shared: number of sequences in a row with the same keys and values.
     """
     batches, heads, d = q.shape
     m, key_heads, width = sizes
@@ -128,7 +171,8 @@ def attend(
     args = c.DecodeArgs(batches, heads, key_heads, m, d, width, _one_row(q), k, v, _one_row(out))
     args.kappa, args.profile = kappa.data_ptr(), profile
     args.exponent = None if exponent is None else exponent.data_ptr()
-    args.slots = None if slots is None else slots.data_ptr()
+    args.shared = shared
+    args.slots, args.counts = (None if table is None else table.data_ptr() for table in (slots, counts))
     args.threads = max(1, min(torch.get_num_threads(), batches * heads * m * (d + width) // WORTH_A_THREAD))
     c.run("fna_decode", args)
     return out

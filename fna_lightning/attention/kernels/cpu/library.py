@@ -79,7 +79,8 @@ class DecodeArgs(Structure):
     _fields_ = (
         *((name, c_int64) for name in ("batches", "heads", "key_heads", "m", "d", "dv")),
         *((name, TensorView) for name in ("q", "k", "v", "out")),
-        *((name, c_void_p) for name in ("slots", "kappa", "exponent")),
+        ("shared", c_int64),
+        *((name, c_void_p) for name in ("slots", "counts", "kappa", "exponent")),
         *((name, c_int32) for name in ("profile", "threads")),
     )
 

@@ -28,13 +28,13 @@ typedef struct {
     const fna_decode_args *args;
     const float *q, *k, *v;
     float *out;
-    int64_t b;
+    int64_t b, m; /* index of the sequence; number of its keys */
     law law;
 } decode_row;
 
 INLINE int64_t slot(const decode_row *it, int64_t j) {
     const fna_decode_args *a = it->args;
-    return a->slots ? a->slots[j * a->batches + it->b] : it->b;
+    return a->slots ? a->slots[j * a->batches + it->b] : it->b / a->shared;
 }
 INLINE const float *key_at(const decode_row *it, int64_t j) {
     return it->k + j * it->args->k.row + slot(it, j) * it->args->k.batch;
@@ -93,6 +93,18 @@ static void add_values(const decode_row *it, int64_t j0, int64_t count, const fl
         }
         for (int i = 0; i < COLUMNS; i++) store(out + c + i * VL, sum[i]);
     }
+    for (; c + 2 * VL <= width; c += 2 * VL) {
+        vf even[2] = {load(out + c), load(out + c + VL)}, odd[2] = {all(0.0f), all(0.0f)};
+        int64_t j = 0;
+        for (; j + 2 <= count; j += 2) {
+            const float *v = value_at(it, j0 + j) + c, *next = value_at(it, j0 + j + 1) + c;
+            for (int i = 0; i < 2; i++) even[i] += load(v + i * VL) * weights[j];
+            for (int i = 0; i < 2; i++) odd[i] += load(next + i * VL) * weights[j + 1];
+        }
+        if (j < count)
+            for (int i = 0; i < 2; i++) even[i] += load(value_at(it, j0 + j) + c + i * VL) * weights[j];
+        for (int i = 0; i < 2; i++) store(out + c + i * VL, even[i] + odd[i]);
+    }
     for (; c + VL <= width; c += VL) {
         vf even = load(out + c), odd = all(0.0f);
         int64_t j = 0;
@@ -107,11 +119,19 @@ static void add_values(const decode_row *it, int64_t j0, int64_t count, const fl
         for (int64_t j = 0; j < count; j++) out[c] += weights[j] * value_at(it, j0 + j)[c];
 }
 
-/* Returns whether all numbers are finite. */
-INLINE int only_finite(const float *s, int64_t count) {
-    for (int64_t j = 0; j < count; j++)
-        if (!(fabsf(s[j]) <= FLT_MAX)) return 0;
-    return 1;
+/* Turns whole vectors of products or squared distances into what the weights are computed from, and returns the one with the
+ * largest weight, or NaN if a number is not finite. */
+INLINE float prepare(float *s, int64_t count, float factor, const int dot) {
+    vf best = all(dot ? -FLT_MAX : FLT_MAX), check = all(0.0f);
+    for (int64_t j = 0; j < count; j += VL) {
+        vf x = load(s + j);
+        check += x * 0.0f;
+        x = dot ? x * factor : x + TINY;
+        best = dot ? vmax(best, x) : vmin(best, x);
+        store(s + j, x);
+    }
+    if (!(sum_lanes(check) == 0.0f)) return NAN;
+    return dot ? -min_lane(-best) : min_lane(best);
 }
 
 /* The logarithm of the kernel in double, with the rules of IEEE for numbers that are not finite. */
@@ -127,7 +147,7 @@ static void decode_plainly(const decode_row *it, int profile) {
     const fna_decode_args *a = it->args;
     double largest = -INFINITY, sum = 0.0;
     float s;
-    for (int64_t j = 0; j < a->m; j++) {
+    for (int64_t j = 0; j < it->m; j++) {
         if (profile == FNA_DOT) compare(it, j, 1, &s, 1);
         else compare(it, j, 1, &s, 0);
         double logit = plain_logit(it, s, profile);
@@ -136,7 +156,7 @@ static void decode_plainly(const decode_row *it, int profile) {
     }
     for (int64_t c = 0; c < a->dv; c++) it->out[c] = 0.0f;
     for (int pass = 0; pass < 2; pass++)
-        for (int64_t j = 0; j < a->m; j++) {
+        for (int64_t j = 0; j < it->m; j++) {
             if (profile == FNA_DOT) compare(it, j, 1, &s, 1);
             else compare(it, j, 1, &s, 0);
             double weight = exp(plain_logit(it, s, profile) - largest);
@@ -153,22 +173,19 @@ INLINE void decode_one(const decode_row *it, const int profile) {
     const fna_decode_args *a = it->args;
     float s[KEYS], reference = 0.0f;
     vf sums = all(0.0f);
+    const vi lanes = (vi)lane_numbers();
     memset(it->out, 0, sizeof(float) * (size_t)a->dv);
-    for (int64_t j0 = 0; j0 < a->m; j0 += KEYS) {
-        int64_t count = a->m - j0 < KEYS ? a->m - j0 : KEYS;
+    if (!it->m) return;
+    for (int64_t j0 = 0; j0 < it->m; j0 += KEYS) {
+        int64_t count = it->m - j0 < KEYS ? it->m - j0 : KEYS;
         compare(it, j0, count, s, profile == FNA_DOT);
-        if (!only_finite(s, count)) {
+        for (int64_t j = count; j % VL; j++) s[j] = s[0];
+        /* the closest key is the reference: logits are then at most 0 */
+        float best = prepare(s, count, it->law.kappa * LOG2_E, profile == FNA_DOT);
+        if (best != best) {
             decode_plainly(it, profile);
             return;
         }
-        /* the closest key is the reference: logits are then at most 0 */
-        float best = s[0];
-        for (int64_t j = 0; j < count; j++) {
-            if (profile == FNA_DOT) s[j] *= it->law.kappa * LOG2_E;
-            else s[j] += TINY;
-            best = j == 0 ? s[0] : profile == FNA_DOT ? fmaxf(best, s[j]) : fminf(best, s[j]);
-        }
-        for (int64_t j = count; j % VL; j++) s[j] = best;
         float moved = profile == FNA_DOT ? best : reference_at(all(best), it->law, profile, 0)[0];
         int closer = j0 == 0 || (profile == FNA_GAUSSIAN ? moved < reference : moved > reference);
         if (closer) {
@@ -185,13 +202,19 @@ INLINE void decode_one(const decode_row *it, const int profile) {
             if (profile == FNA_DOT) x[0] -= reference;
             else log2_kernel(x, it->law, profile, 0, all(-reference), 1);
             exp2_bounded(x, 1);
-            for (int64_t l = count - j; l < VL; l++) x[0][l] = 0.0f;
+            if (count - j < VL) x[0] = keep((vi)(lanes < (int32_t)(count - j)), x[0]);
             sums += x[0];
             store(s + j, x[0]);
         }
         add_values(it, j0, count, s, it->out);
     }
     scale_row(it->out, it->out, 1.0f / sum_lanes(sums), a->dv);
+}
+
+/* Returns the number of keys of a sequence. */
+INLINE int64_t keys_of(const fna_decode_args *a, int64_t row) {
+    int64_t count = a->counts ? a->counts[row / a->shared] : a->m;
+    return count < 0 ? 0 : count < a->m ? count : a->m;
 }
 
 static void decode_rows(void *context) {
@@ -205,9 +228,10 @@ static void decode_rows(void *context) {
         for (int64_t h = b % parts * part; h < (b % parts + 1) * part; h++) {
             int64_t key_head = h / (a->heads / a->key_heads);
             float kappa = a->kappa[h];
-            decode_row it = {a, a->q.data + b / parts * a->q.batch + h * a->q.head, a->k.data + key_head * a->k.head,
-                             a->v.data + key_head * a->v.head, a->out.data + b / parts * a->out.batch + h * a->out.head,
-                             b / parts, {kappa, 1.0f / kappa, 0.0f, 1.0f, 0.0f, 0.0f}};
+            int64_t row = b / parts;
+            decode_row it = {a, a->q.data + row * a->q.batch + h * a->q.head, a->k.data + key_head * a->k.head,
+                             a->v.data + key_head * a->v.head, a->out.data + row * a->out.batch + h * a->out.head,
+                             row, keys_of(a, row), {kappa, 1.0f / kappa, 0.0f, 1.0f, 0.0f, 0.0f}};
             if (a->profile != FNA_DOT) {
                 it.law.exponent = a->exponent[h];
                 it.law.scale = fmaxf(1.0f / (kappa * kappa), 10.0f * SMALLEST);

@@ -59,11 +59,13 @@ typedef struct {
     int32_t threads;
 } fna_gelu_args;
 
-/* One query per sequence on R^d; every key is allowed. */
+/* One query per sequence on R^d. */
 typedef struct {
     int64_t batches, heads, key_heads, m, d, dv;
     fna_tensor q, k, v, out; /* (batch, head, row): a row is a key or a value; q and out have one */
+    int64_t shared;          /* so many sequences in a row have the same keys and values, which are stored once */
     const int32_t *slots;    /* (m, batches): batch index of each key and value of a sequence; NULL: its own */
+    const int32_t *counts;   /* (batches / shared): number of keys that are allowed, the first ones; NULL: all m */
     const float *kappa;      /* (heads); the factor of a dot product */
     const float *exponent;   /* (heads); power law and Student only */
     int32_t profile, threads;
