@@ -1,19 +1,21 @@
-"""Decoding speed with and without the key-value cache, or against transformers.
+"""Decoding speed with and without the key-value cache, or against transformers and CTranslate2.
 
 The sources are those of the test split of the checkpoint's run. Both searches must find the same translations, which is
 checked. They take turns on the same sentences, and the fastest round of each counts.
 
---against transformers needs no checkpoint: a random Transformer with 4 + 4 layers of width 128 translates 96 sentences
-to 16 tokens each, by our beam search and by `generate` of a Marian model with the same weights.
+--against needs no checkpoint: a random Transformer with 4 + 4 layers of width 128 translates 96 sentences to 16 tokens
+each, by our beam search, by `generate` of a Marian model of transformers and by CTranslate2, with the same weights.
 
 Examples:
   fna-lightning bench translate runs/multi30k_strong_fna/version_0
   fna-lightning bench translate best.ckpt --sentences 200 --beam 1 --threads 2 --json decoding.json
-  fna-lightning bench translate --against transformers --threads 2
+  fna-lightning bench translate --against transformers,ctranslate2 --threads 2
 """
 
 import argparse
 import json
+import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,10 @@ from typing import TYPE_CHECKING, Any
 from fna_lightning.errors import UsageError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fna_lightning.bench.marian import Work
+    from fna_lightning.nn import Seq2Seq
     from fna_lightning.tasks.translation.translator import Translator
     from fna_lightning.training.malloc import keep_freed_memory
 
@@ -30,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", nargs="?", metavar="CKPT", help="checkpoint of a translation run, in its run folder"
     )
-    parser.add_argument("--against", choices=["transformers"], help="compare with transformers; takes no checkpoint")
+    parser.add_argument(
+        "--against", metavar="NAMES", help="compare with transformers, ctranslate2 or both; takes no checkpoint"
+    )
     parser.add_argument("--sentences", type=int, help="sources (default: 100 of the test split; 96 with --against)")
     parser.add_argument("--beam", type=int, default=5, help="beam size (default: %(default)s)")
     parser.add_argument("--batch-tokens", type=int, default=4096, help="tokens per batch (default: %(default)s)")
@@ -54,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         values = f"{args.sentences}, {args.beam} and {args.batch_tokens}"
         raise UsageError(f"--sentences, --beam and --batch-tokens must be at least 1, got {values}")
     if (args.checkpoint is None) is (args.against is None):
-        raise UsageError("give either a checkpoint, or --against transformers, which needs none")
+        raise UsageError("give either a checkpoint, or --against, which needs none")
     keep_freed_memory()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -103,47 +111,77 @@ def run(args: argparse.Namespace) -> int:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Measure our beam search and that of transformers with the same weights, and print the ratio."""
+    """Measure our beam search and those of the peers with the same weights, and print the ratios."""
     import torch
 
-    from fna_lightning.bench.marian import Work, further_parameters, generate, marian_of, search
+    from fna_lightning.bench.marian import Work, search
     from fna_lightning.bench.timing import machine, take_turns
 
+    names = list(dict.fromkeys(args.against.split(",")))
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise UsageError(f"--against takes {' and '.join(PEERS)}, separated by a comma; got {unknown[0]!r}")
     work = Work(sentences=args.sentences, beam=args.beam)
     torch.manual_seed(0)
     network, sources = work.network(), work.sources()
-    try:
-        marian = marian_of(network, work)
-    except ImportError as error:
-        raise UsageError(f"--against transformers needs transformers: pip install transformers ({error})") from error
-    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (network, marian))
-    if theirs - ours != further_parameters(network, work):
-        raise RuntimeError(f"Marian has {theirs:,} parameters and ours {ours:,}, which is not the same model")
-    searches = {
-        "fna-lightning": lambda: search(network, sources, work),
-        "transformers": lambda: generate(marian, sources, work),
-    }
-    with torch.inference_mode():
-        first, second = (run_search() for run_search in searches.values())
+    parameters = {"fna-lightning": sum(p.numel() for p in network.parameters())}
+    searches: dict[str, Callable[[], list[list[int]]]] = {"fna-lightning": lambda: search(network, sources, work)}
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        for name in names:
+            try:
+                searches[name], parameters[name] = PEERS[name](network, sources, work, Path(folder))
+            except ImportError as error:
+                raise UsageError(f"--against {name} needs {name}: pip install {name} ({error})") from error
+        translations = {name: run_search() for name, run_search in searches.items()}
         seconds = take_turns(searches, args.seconds, rounds=9)
-    same = sum(a == b for a, b in zip(first, second, strict=True))
+    ours = translations.pop("fna-lightning")
+    same = {name: sum(a == b for a, b in zip(ours, found, strict=True)) for name, found in translations.items()}
     report: dict[str, Any] = {
         "work": asdict(work),
-        "parameters": {"fna-lightning": ours, "transformers": theirs},
+        "parameters": parameters,
         "seconds": seconds,
-        "ratio": seconds["fna-lightning"] / seconds["transformers"],
+        "ratios": {name: seconds["fna-lightning"] / seconds[name] for name in names},
         "same_translations": same,
-        "machine": machine("transformers"),
+        "machine": machine(*names),
     }
     print(
         f"{work.sentences} sentences, beam {work.beam}, {work.target_tokens} tokens each, {torch.get_num_threads()} "
-        f"threads: {seconds['fna-lightning']:.3f} s, transformers {seconds['transformers']:.3f} s\n"
-        f"fna-lightning / transformers: {report['ratio']:.2f}\n"
-        f"{same} of {work.sentences} translations are the same"
+        f"threads: {seconds['fna-lightning']:.3f} s"
     )
+    for name in names:
+        print(
+            f"{name} {seconds[name]:.3f} s, fna-lightning / {name}: {report['ratios'][name]:.2f}; {same[name]} of "
+            f"{work.sentences} translations are the same"
+        )
     if args.json:
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0
+
+
+def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> "Peer":
+    """Return the search of a Marian model of transformers, and the number of its parameters."""
+    from fna_lightning.bench.marian import further_parameters, generate, marian_of
+
+    marian = marian_of(network, work)
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (network, marian))
+    if theirs - ours != further_parameters(network, work):
+        raise RuntimeError(f"Marian has {theirs:,} parameters and ours {ours:,}, which is not the same model")
+    return lambda: generate(marian, sources, work), theirs
+
+
+def ctranslate2_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> "Peer":
+    """Return the search of CTranslate2, and the number of the parameters that it was given."""
+    from fna_lightning.bench.ctranslate import translate, translator_of
+
+    translator = translator_of(network, work, folder)
+    return lambda: translate(translator, sources, work), sum(p.numel() for p in network.parameters())
+
+
+# name on the command line and of the package: returns the search with the weights of the network
+PEERS: "dict[str, Callable[[Seq2Seq, Tensor, Work, Path], Peer]]" = {
+    "transformers": transformers_peer,
+    "ctranslate2": ctranslate2_peer,
+}
 
 
 def split_source_ids(args: argparse.Namespace) -> list[list[int]]:

@@ -25,19 +25,23 @@ def test_cached_and_uncached_translations_are_compared(tmp_path, monkeypatch, ca
     assert "must be at least 1, got 100, 0 and 4096" in capsys.readouterr().err
 
 
-def test_transformers_finds_the_same_translations(tmp_path, capsys) -> None:
+@pytest.mark.parametrize("peer", ["transformers", "ctranslate2"])
+def test_a_peer_finds_the_same_translations(peer: str, tmp_path, capsys) -> None:
+    pytest.importorskip(peer)
     words = ["--sentences", "5", "--beam", "3", "--seconds", "0.1", "--json", str(tmp_path / "report.json")]
-    assert main(["bench", "translate", "--against", "transformers", *words]) == 0
+    assert main(["bench", "translate", "--against", peer, *words]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
-    assert report["same_translations"] == report["work"]["sentences"] == 5
-    assert report["ratio"] == pytest.approx(report["seconds"]["fna-lightning"] / report["seconds"]["transformers"])
-    # biases of queries, keys and values in 12 attentions, and two tables of 512 positions
-    parameters = report["parameters"]
-    assert parameters["transformers"] - parameters["fna-lightning"] == 12 * 3 * 128 + 2 * 512 * 128
+    assert report["same_translations"][peer] == report["work"]["sentences"] == 5
+    assert report["ratios"][peer] == pytest.approx(report["seconds"]["fna-lightning"] / report["seconds"][peer])
+    # Marian has biases of queries, keys and values in 12 attentions, and two tables of 512 positions
+    further = 12 * 3 * 128 + 2 * 512 * 128 if peer == "transformers" else 0
+    assert report["parameters"][peer] - report["parameters"]["fna-lightning"] == further
     assert "5 of 5 translations are the same" in capsys.readouterr().out
 
 
 def test_a_checkpoint_or_a_peer_is_needed(capsys) -> None:
     for words in ([], ["some.ckpt", "--against", "transformers"]):
         assert main(["bench", "translate", *words]) == 2
-        assert "give either a checkpoint, or --against transformers, which needs none" in capsys.readouterr().err
+        assert "give either a checkpoint, or --against, which needs none" in capsys.readouterr().err
+    assert main(["bench", "translate", "--against", "transformers,marian"]) == 2
+    assert "--against takes transformers and ctranslate2, separated by a comma; got 'marian'" in capsys.readouterr().err
