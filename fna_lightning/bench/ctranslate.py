@@ -77,8 +77,9 @@ def _copy_layer(ours: Any, theirs: Any) -> None:
 def _copy_linear(ours: list[nn.Linear], theirs: Any) -> None:
     """Copy linear layers with the same input into one."""
     theirs.weight = _array(torch.cat([linear.weight for linear in ours]))
-    biases = [linear.out_features * [0.0] if linear.bias is None else linear.bias.tolist() for linear in ours]
-    theirs.bias = _array(torch.tensor(sum(biases, [])))
+    theirs.bias = _array(
+        torch.cat([torch.zeros(linear.out_features) if linear.bias is None else linear.bias for linear in ours])
+    )
 
 
 def _copy_norm(ours: nn.LayerNorm, theirs: Any) -> None:

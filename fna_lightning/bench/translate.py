@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from fna_lightning.bench.marian import Work
     from fna_lightning.nn import Seq2Seq
     from fna_lightning.tasks.translation.translator import Translator
-    from fna_lightning.training.malloc import keep_freed_memory
+
+# a search with given weights, and their number
+Peer = tuple[Callable[[], list[list[int]]], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,7 +160,7 @@ def compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> "Peer":
+def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> Peer:
     """Return the search of a Marian model of transformers, and the number of its parameters."""
     from fna_lightning.bench.marian import further_parameters, generate, marian_of
 
@@ -169,7 +171,7 @@ def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folde
     return lambda: generate(marian, sources, work), theirs
 
 
-def ctranslate2_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> "Peer":
+def ctranslate2_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> Peer:
     """Return the search of CTranslate2, and the number of the parameters that it was given."""
     from fna_lightning.bench.ctranslate import translate, translator_of
 

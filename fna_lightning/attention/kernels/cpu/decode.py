@@ -112,7 +112,7 @@ def _is_plain_step(attention: "Attention", q: Tensor) -> bool:
 
 
 def _law(attention: "Attention", q: Tensor, *others: Tensor) -> tuple[Tensor, Tensor | None, int] | None:
-    """Return kappa and exponent of each head and the number of the profile, or None if the C code does not know them."""
+    """Return kappa and exponent of each head and the number of the profile, or None if C does not know them."""
     form = attention.radial(q)
     if form is None:
         scale = attention.plain_scale(q)
