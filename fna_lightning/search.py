@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fna_lightning.attention.kernels.cpu import scores as cpu_scores
-from fna_lightning.attention.kernels.cpu.scores import BLOCK
+from fna_lightning.attention.kernels.cpu.scores import BLOCK, MOST_LARGEST
 
 
 class TokenScores:
@@ -63,12 +63,13 @@ class TokenScores:
         """
         rows, size = self.scores.shape
         blocks = size // BLOCK
-        if blocks <= 2 * count:
+        if self._maxima is not None and count <= min(size, MOST_LARGEST):
+            largest, tokens = cpu_scores.largest(self.scores, self._maxima, count)
+        elif blocks <= 2 * count:
             largest, tokens = self.scores.topk(count, dim=-1)
         else:
             whole = self.scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
-            maxima = whole.amax(dim=-1) if self._maxima is None else self._maxima
-            best = maxima.topk(count, dim=-1).indices  # (R, count)
+            best = whole.amax(dim=-1).topk(count, dim=-1).indices  # (R, count)
             inside = whole.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
             device = self.scores.device
             indices = (best[..., None] * BLOCK + torch.arange(BLOCK, device=device)).flatten(1)

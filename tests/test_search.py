@@ -200,6 +200,18 @@ def test_largest_equals_topk(seed, size, count, levels) -> None:
     assert all(len(set(row)) == count for row in indices.tolist())
 
 
+@given(seed=SEEDS, size=st.integers(1, 2000), count=st.integers(1, 40), levels=st.sampled_from([3, 10_000]))
+def test_largest_scores_equal_topk(seed, size, count, levels) -> None:
+    scores = torch.randint(levels, (4, size), generator=torch.Generator().manual_seed(seed)).float()
+    scores[0, 1:] = -math.inf
+    count = min(count, size)
+    token_scores = TokenScores(scores.clone())
+    largest, tokens = token_scores.largest(count)
+    assert torch.equal(scores.gather(1, tokens), scores.topk(count, dim=-1).values)
+    assert torch.equal(largest, token_scores.log_probabilities().gather(1, tokens))
+    assert all(len(set(row)) == count for row in tokens.tolist())
+
+
 @pytest.mark.parametrize("size", [1, 63, 64, 200, 1000, 6001])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_token_scores_are_a_log_softmax(size, dtype) -> None:

@@ -121,8 +121,7 @@ class KeyValueCache:
                     larger[:used] = self._memory[:used]
                 self._memory = larger
             new = self._memory[used : self._used].view(length, batch, heads, -1)
-            new[..., :width] = k.permute(2, 0, 1, 3)
-            new[..., width:] = v.permute(2, 0, 1, 3)
+            torch.cat([k.permute(2, 0, 1, 3), v.permute(2, 0, 1, 3)], dim=-1, out=new)
         slots = torch.arange(used, self._used, dtype=torch.int32, device=k.device).view(length, batch)
         self._slots = slots if self._slots is None else torch.cat([self._slots, slots])
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 DISABLE = "FNA_DISABLE_CPU_KERNEL"
-ABI = 6
+ABI = 7
 PATH = Path(__file__).with_name("_fna_cpu.so")
 # Number of multiplications and exponentials above which one more thread is worth its start-up time.
 WORTH_A_THREAD = 100_000
@@ -96,6 +96,17 @@ class ScoresArgs(Structure):
     )
 
 
+class LargestArgs(Structure):
+    """``fna_largest_args`` of csrc/fna.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("in", "maxima")),
+        *((name, c_int64) for name in ("rows", "size", "row", "count")),
+        *((name, c_void_p) for name in ("values", "places")),
+        ("threads", c_int32),
+    )
+
+
 @cache
 def load() -> tuple[ctypes.CDLL | None, str]:
     """Return the library and "", or None and the reason why it is not available."""
@@ -116,6 +127,7 @@ def load() -> tuple[ctypes.CDLL | None, str]:
     library.fna_dropout.argtypes = [POINTER(DropoutArgs)]
     library.fna_gelu.argtypes = [POINTER(GeluArgs)]
     library.fna_scores.argtypes = [POINTER(ScoresArgs)]
+    library.fna_largest.argtypes = [POINTER(LargestArgs)]
     library.fna_decode.argtypes = [POINTER(DecodeArgs)]
     return library, ""
 
@@ -164,7 +176,7 @@ def threads_for(batches: int, heads: int, n: int, m: int, width: int) -> int:
     return max(1, min(torch.get_num_threads(), batches * heads * n * m * (width + 32) // WORTH_A_THREAD))
 
 
-def run(name: str, args: Args | DropoutArgs | GeluArgs | DecodeArgs | ScoresArgs) -> None:
+def run(name: str, args: Args | DropoutArgs | GeluArgs | DecodeArgs | ScoresArgs | LargestArgs) -> None:
     """Call a function of the library by its name; ctypes releases the GIL during the call."""
     library, reason = load()
     if library is None:

@@ -17,6 +17,10 @@
 #define AHEAD 12
 /* Vectors of an output that are kept in registers. */
 #define COLUMNS 4
+/* Sequences that a thread takes at a time. */
+#define SEQUENCES 8
+/* Numbers in the keys and values of a sequence up to which they are fetched while the one before it is computed. */
+#define FETCHED (1 << 13)
 
 typedef struct {
     const fna_decode_args *args;
@@ -217,29 +221,51 @@ INLINE int64_t keys_of(const fna_decode_args *a, int64_t row) {
     return count < 0 ? 0 : count < a->m ? count : a->m;
 }
 
+/* Fetches the keys and values of a sequence. Short ones lie all over the memory, so the processor cannot foresee them. */
+INLINE void fetch_sequence(const fna_decode_args *a, int64_t row) {
+    int64_t m = keys_of(a, row);
+    if (m * a->key_heads * (a->d + a->dv) > FETCHED) return;
+    for (int64_t head = 0; head < a->key_heads; head++) {
+        decode_row it = {.args = a, .k = a->k.data + head * a->k.head, .v = a->v.data + head * a->v.head, .b = row, .m = m};
+        for (int64_t j = 0; j < m; j++) {
+            fetch(key_at(&it, j), a->d);
+            fetch(value_at(&it, j), a->dv);
+        }
+    }
+}
+
+static void decode_heads(const fna_decode_args *a, int64_t row, int64_t first, int64_t end) {
+    for (int64_t h = first; h < end; h++) {
+        int64_t key_head = h / (a->heads / a->key_heads);
+        float kappa = a->kappa[h];
+        decode_row it = {a, a->q.data + row * a->q.batch + h * a->q.head, a->k.data + key_head * a->k.head,
+                         a->v.data + key_head * a->v.head, a->out.data + row * a->out.batch + h * a->out.head,
+                         row, keys_of(a, row), {kappa, 1.0f / kappa, 0.0f, 1.0f, 0.0f, 0.0f}};
+        if (a->profile != FNA_DOT) {
+            it.law.exponent = a->exponent[h];
+            it.law.scale = fmaxf(1.0f / (kappa * kappa), 10.0f * SMALLEST);
+        }
+        if (a->profile == FNA_DOT) decode_one(&it, FNA_DOT);
+        else if (a->profile == FNA_POWER) decode_one(&it, FNA_POWER);
+        else if (a->profile == FNA_GAUSSIAN) decode_one(&it, FNA_GAUSSIAN);
+        else decode_one(&it, FNA_STUDENT);
+    }
+}
+
 static void decode_rows(void *context) {
     decode_queue *work = context;
     const fna_decode_args *a = work->args;
+    /* The heads of a sequence share lines of the cache, so one thread computes them, unless there are few sequences. */
+    int64_t parts = a->batches >= a->threads ? 1 : a->heads, part = a->heads / parts;
+    int64_t chunk = a->batches >= 4 * SEQUENCES * a->threads ? SEQUENCES : 1;
     for (;;) {
-        /* a group of heads at a time: those of a sequence share the lines of the cache */
-        int64_t b = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED);
-        int64_t part = a->batches >= a->threads ? a->heads : 1, parts = a->heads / part;
-        if (b >= a->batches * parts) return;
-        for (int64_t h = b % parts * part; h < (b % parts + 1) * part; h++) {
-            int64_t key_head = h / (a->heads / a->key_heads);
-            float kappa = a->kappa[h];
-            int64_t row = b / parts;
-            decode_row it = {a, a->q.data + row * a->q.batch + h * a->q.head, a->k.data + key_head * a->k.head,
-                             a->v.data + key_head * a->v.head, a->out.data + row * a->out.batch + h * a->out.head,
-                             row, keys_of(a, row), {kappa, 1.0f / kappa, 0.0f, 1.0f, 0.0f, 0.0f}};
-            if (a->profile != FNA_DOT) {
-                it.law.exponent = a->exponent[h];
-                it.law.scale = fmaxf(1.0f / (kappa * kappa), 10.0f * SMALLEST);
-            }
-            if (a->profile == FNA_DOT) decode_one(&it, FNA_DOT);
-            else if (a->profile == FNA_POWER) decode_one(&it, FNA_POWER);
-            else if (a->profile == FNA_GAUSSIAN) decode_one(&it, FNA_GAUSSIAN);
-            else decode_one(&it, FNA_STUDENT);
+        int64_t start = __atomic_fetch_add(&work->taken, chunk, __ATOMIC_RELAXED);
+        if (start >= a->batches * parts) return;
+        int64_t end = start + chunk < a->batches * parts ? start + chunk : a->batches * parts;
+        for (int64_t i = start; i < end; i++) {
+            int64_t row = i / parts, first = i % parts * part, next = (i + 1) / parts;
+            if (i + 1 < end && (a->slots ? next != row : next / a->shared != row / a->shared)) fetch_sequence(a, next);
+            decode_heads(a, row, first, first + part);
         }
     }
 }

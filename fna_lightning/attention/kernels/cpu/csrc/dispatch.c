@@ -54,3 +54,6 @@ __attribute__((visibility("default"))) int fna_decode(const fna_decode_args *arg
 __attribute__((visibility("default"))) int fna_scores(const fna_scores_args *args) {
     return chosen()->kernels->scores(args);
 }
+__attribute__((visibility("default"))) int fna_largest(const fna_largest_args *args) {
+    return chosen()->kernels->largest(args);
+}

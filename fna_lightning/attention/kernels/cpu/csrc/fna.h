@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define FNA_ABI 6
+#define FNA_ABI 7
 
 /* The kernel as a function of the distance, see radial.h; Student is for R^d only. The dot product is for decoding only. */
 enum { FNA_POWER, FNA_GAUSSIAN, FNA_STUDENT, FNA_DOT };
@@ -79,6 +79,14 @@ typedef struct {
     int32_t threads;
 } fna_scores_args;
 
+typedef struct {
+    const float *in, *maxima; /* as above */
+    int64_t rows, size, row, count;
+    float *values;   /* (rows, count): the largest numbers of each row, in descending order */
+    int64_t *places; /* (rows, count): where they are */
+    int32_t threads;
+} fna_largest_args;
+
 /* All functions return 0, or 1 if they are out of memory. */
 typedef struct {
     int (*forward)(const fna_args *);
@@ -87,6 +95,7 @@ typedef struct {
     int (*gelu)(const fna_gelu_args *);
     int (*decode)(const fna_decode_args *);
     int (*scores)(const fna_scores_args *);
+    int (*largest)(const fna_largest_args *);
 } fna_kernels;
 
 extern const fna_kernels fna_avx512, fna_avx2, fna_baseline;

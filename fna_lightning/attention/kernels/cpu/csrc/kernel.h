@@ -6,4 +6,4 @@
 #include "gelu.h"
 #include "scores.h"
 
-const fna_kernels FNA_KERNELS = {forward, backward, dropout, gelu, decode, scores};
+const fna_kernels FNA_KERNELS = {forward, backward, dropout, gelu, decode, scores, largest};

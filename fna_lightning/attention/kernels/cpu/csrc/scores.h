@@ -1,4 +1,5 @@
-/* The logarithm of the sum of the exponentials of each row, and the largest number of each block of a row, in one pass. */
+/* Scores of the next token: the logarithm of the sum of the exponentials of each row and the largest number of each block in one
+ * pass, and the largest numbers of each row. */
 #ifndef FNA_SCORES_H
 #define FNA_SCORES_H
 
@@ -8,6 +9,8 @@
 
 /* Numbers per block. */
 #define SCORE_BLOCK 64
+/* Largest numbers of a row that are found together. */
+#define MOST_LARGEST 32
 
 typedef struct {
     const fna_scores_args *args;
@@ -61,6 +64,60 @@ static void scan_scores(void *context) {
 static int scores(const fna_scores_args *a) {
     scores_queue work = {a, 0};
     fna_parallel(scan_scores, &work, a->threads);
+    return 0;
+}
+
+/* The largest numbers of a row so far, in descending order, and where they are. */
+typedef struct {
+    float *values;
+    int64_t *places;
+    int64_t count, capacity;
+} ranking;
+
+/* Adds a number, which is in the ranking afterwards if it is larger than its last one or the ranking is not full. */
+INLINE void rank_number(ranking *to, float x, int64_t place) {
+    if (to->count == to->capacity && !(x > to->values[to->capacity - 1])) return;
+    int64_t i = to->count < to->capacity ? to->count++ : to->capacity - 1;
+    for (; i > 0 && x > to->values[i - 1]; i--) {
+        to->values[i] = to->values[i - 1];
+        to->places[i] = to->places[i - 1];
+    }
+    to->values[i] = x;
+    to->places[i] = place;
+}
+
+/* The largest numbers of a row lie in the blocks with the largest maxima, and in the rest that is no whole block. */
+static void rank_row(const fna_largest_args *a, int64_t row) {
+    const float *x = a->in + row * a->row;
+    int64_t blocks = a->size / SCORE_BLOCK, places[MOST_LARGEST];
+    float values[MOST_LARGEST];
+    ranking best_blocks = {values, places, 0, a->count};
+    for (int64_t i = 0; i < blocks; i++) rank_number(&best_blocks, a->maxima[row * blocks + i], i);
+    ranking best = {a->values + row * a->count, a->places + row * a->count, 0, a->count};
+    for (int64_t i = 0; i < best_blocks.count; i++)
+        for (int64_t j = places[i] * SCORE_BLOCK; j < (places[i] + 1) * SCORE_BLOCK; j += VL) {
+            vf block = load(x + j);
+            if (best.count == best.capacity && !any_less(all(best.values[best.capacity - 1]), block)) continue;
+            for (int64_t l = 0; l < VL; l++) rank_number(&best, block[l], j + l);
+        }
+    for (int64_t j = blocks * SCORE_BLOCK; j < a->size; j++) rank_number(&best, x[j], j);
+}
+
+typedef struct {
+    const fna_largest_args *args;
+    int64_t taken;
+} largest_queue;
+
+static void rank_rows(void *context) {
+    largest_queue *work = context;
+    int64_t row;
+    while ((row = __atomic_fetch_add(&work->taken, 1, __ATOMIC_RELAXED)) < work->args->rows) rank_row(work->args, row);
+}
+
+/* `count` is at most MOST_LARGEST and at most `size`. */
+static int largest(const fna_largest_args *a) {
+    largest_queue work = {a, 0};
+    fna_parallel(rank_rows, &work, a->threads);
     return 0;
 }
 
