@@ -1,10 +1,14 @@
-"""Networks of PyTorch, transformers and timm in the place of ours, with the same sizes and the same work."""
+"""Networks of PyTorch, transformers and timm in the place of ours, with the same sizes and the same work.
+
+``VARIANTS`` are the same network computed in another way.
+"""
 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fna_lightning.errors import UsageError
@@ -144,6 +148,10 @@ PEERS: dict[str, tuple[Callable[[Any], int], str]] = {
 }
 
 
+# names on the command line of our own network, compiled by torch.compile or in bfloat16 by autocast
+VARIANTS = ("compile", "bf16")
+
+
 def with_peer(name: str, task: Task) -> Task:
     """Return a copy of a task with the network of a peer.
 
@@ -161,6 +169,21 @@ def with_peer(name: str, task: Task) -> Task:
     if theirs - ours != further:
         raise RuntimeError(f"{name} has {theirs:,} parameters and ours {ours:,}; the difference should be {further:,}")
     return other
+
+
+def compiled_variant(task: Task) -> Task:
+    """Return a copy of a task whose networks are compiled by ``torch.compile``."""
+    other = copy.deepcopy(task)
+    other.compile_networks()
+    return other
+
+
+def check_bfloat16() -> None:
+    """Raise UsageError unless this processor computes in bfloat16."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UsageError(
+            "--against bf16 needs a processor with bfloat16 instructions (AVX512_BF16, AMX), this has none"
+        )
 
 
 def check_same_loss(ours: Task, theirs: Task, batch: Any) -> None:

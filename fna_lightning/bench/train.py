@@ -6,16 +6,18 @@ optimizer, and Lightning's overhead. Configurations with the same data settings 
 
 --against also takes torch, transformers and timm: the same training with the encoder replaced by that of
 torch.nn.TransformerEncoder or a BERT of transformers, or the network by a vision Transformer of timm. Their numbers of
-parameters must be ours, but for the biases of queries, keys and values.
+parameters must be ours, but for the biases of queries, keys and values. `compile` is our own network compiled by
+torch.compile, and `bf16` our own in bfloat16.
 
 Examples:
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
   fna-lightning bench train --config reviews_fna.yaml --against reviews_dp.yaml --steps 20 --repeats 3 --json times.json
   fna-lightning bench train --config imdb_fna.yaml --against torch,transformers --steps 3
-  fna-lightning bench train --config cifar10_fna.yaml --against torch,timm
+  fna-lightning bench train --config cifar10_fna.yaml --against torch,timm,compile,bf16
 """
 
 import argparse
+import copy
 import itertools
 import json
 import statistics
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a configuration, or torch, transformers or timm; repeatable, or with commas",
+        help="a configuration, or torch, transformers, timm, compile or bf16; repeatable, or with commas",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in all of them")
     parser.add_argument("--steps", type=int, default=50, help="training steps per block (default: %(default)s)")
@@ -47,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print ratios and profiles."""
-    from fna_lightning.bench.peers import PEERS
+    from fna_lightning.bench.peers import PEERS, VARIANTS
     from fna_lightning.bench.timing import prepare_fits
 
     if min(args.steps, args.repeats) < 1 or args.warmup < 0:
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", message="ReduceLROnPlateau conditioned on metric .* is not available.*")
     names = dict.fromkeys(name for words in args.against for name in words.split(",") if name != args.config)
     first = TimedConfig.build(args.config, args.set)
-    others = [first.by(name) if name in PEERS else TimedConfig.build(name, args.set) for name in names]
+    others = [first.by(name) if name in (*PEERS, *VARIANTS) else TimedConfig.build(name, args.set) for name in names]
     configs = [first, *others]
     for config in configs:
         if args.warmup:
@@ -109,12 +111,19 @@ class TimedConfig:
         )
 
     def by(self, peer: str) -> "TimedConfig":
-        """Return the same training with the network of ``torch``, ``transformers`` or ``timm``.
+        """Return the same training with the network of a peer, or with a variant of ours.
 
         It has a stream of its own with the same batches.
         """
-        from fna_lightning.bench.peers import check_same_loss, with_peer
+        from fna_lightning.bench.peers import check_bfloat16, check_same_loss, compiled_variant, with_peer
 
+        if peer == "compile":
+            return replace(self, name=peer, task=compiled_variant(self.task), batches=_stream(self.loader))
+        if peer == "bf16":
+            check_bfloat16()
+            settings = {**self.trainer_settings, "precision": "bf16-mixed"}
+            task = copy.deepcopy(self.task)
+            return replace(self, name=peer, task=task, batches=_stream(self.loader), trainer_settings=settings)
         other = replace(self, name=peer, task=with_peer(peer, self.task), batches=_stream(self.loader))
         check_same_loss(self.task, other.task, next(iter(self.loader)))
         return other

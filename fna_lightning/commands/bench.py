@@ -7,6 +7,7 @@ Examples:
   fna-lightning bench analysis --quick
   fna-lightning bench start
   fna-lightning bench gpu-build --quick
+  fna-lightning bench long
   fna-lightning bench callbacks --config reviews_fna.yaml
   fna-lightning bench train --config imdb_small_fna.yaml --against imdb_small_dp.yaml
   fna-lightning bench translate runs/numbers_fna/version_0
@@ -19,9 +20,9 @@ from types import ModuleType
 def benchmarks() -> dict[str, ModuleType]:
     """Return the modules of the benchmarks by name; each has ``add_arguments`` and ``run``."""
     # here, because they import PyTorch, which the help of `fna-lightning` does not need
-    from fna_lightning.bench import analysis, attention, callbacks, gpu_build, start, train, translate
+    from fna_lightning.bench import analysis, attention, callbacks, gpu_build, long, start, train, translate
 
-    modules = (analysis, attention, callbacks, gpu_build, start, train, translate)
+    modules = (analysis, attention, callbacks, gpu_build, long, start, train, translate)
     return {module.__name__.rpartition(".")[2].replace("_", "-"): module for module in modules}
 
 

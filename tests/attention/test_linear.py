@@ -10,7 +10,7 @@ from fna_lightning.attention.linear import Linear, linear, usable
 pytestmark = pytest.mark.skipif(module._onednn_linear() is None, reason="this build of PyTorch has no oneDNN")
 
 # rows, inputs, outputs; all large enough for oneDNN
-SHAPES = [(600, 40, 32), (37, 130, 140), (300, 4, 512), (2000, 64, 48)]
+SHAPES = [(600, 40, 32), (37, 130, 140), (300, 4, 512), (2000, 64, 48), (900, 64, 96), (700, 130, 64)]
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,19 @@ def test_expanded_upstream_gradient() -> None:
         torch.testing.assert_close(tensor.grad, other.grad, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("size_out", [32, 64, 96])
+def test_gradient_of_a_column_major_weight(size_out: int) -> None:
+    x, weight = (tensor.detach() for tensor in operands(600, 64, size_out, bias=False))
+    column_major = weight.mT.contiguous().mT.requires_grad_()
+    linear(x, column_major).square().sum().backward()
+    expected = weight.clone().requires_grad_()
+    F.linear(x, expected).square().sum().backward()
+    assert column_major.grad is not None
+    assert expected.grad is not None
+    assert column_major.grad.stride() == column_major.stride()
+    torch.testing.assert_close(column_major.grad, expected.grad, **close_to(expected.grad))
+
+
 def test_batches_of_sequences() -> None:
     x = torch.randn(4, 5, 60, 32)
     layer = Linear(32, 48)
@@ -83,22 +96,24 @@ def test_batches_of_sequences() -> None:
     torch.testing.assert_close(out, F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
 
 
-def test_gradients_of_gradients() -> None:
+@pytest.mark.parametrize(("size_in", "size_out"), [(48, 64), (64, 96), (40, 40)])
+def test_gradients_of_gradients(size_in: int, size_out: int) -> None:
     def penalty(function: object, inputs: list[torch.Tensor]) -> torch.Tensor:
         out = function(*inputs)  # type: ignore[operator]
         (grad,) = torch.autograd.grad(out.square().sum(), inputs[0], create_graph=True)
         return grad.square().sum()
 
-    inputs = operands(300, 48, 64)
+    inputs = operands(300, size_in, size_out)
     grads = torch.autograd.grad(penalty(linear, inputs), inputs)
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     for grad, wanted in zip(grads, torch.autograd.grad(penalty(F.linear, exact), exact), strict=True):
         torch.testing.assert_close(grad.double(), wanted, **close_to(wanted))
 
 
-def test_batched_gradients() -> None:
-    inputs = operands(300, 48, 64)
-    upstream = torch.randn(3, 300, 64)
+@pytest.mark.parametrize(("rows", "size_in"), [(300, 40), (300, 48), (300, 96)])
+def test_batched_gradients(rows: int, size_in: int) -> None:
+    inputs = operands(rows, size_in, 64)
+    upstream = torch.randn(3, rows, 64)
     batched = torch.autograd.grad(linear(*inputs), inputs, upstream, is_grads_batched=True)
     for i in range(3):
         single = torch.autograd.grad(F.linear(*inputs), inputs, upstream[i])

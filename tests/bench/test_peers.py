@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fna_lightning.bench import train as bench_train
-from fna_lightning.bench.peers import PEERS, with_peer
+from fna_lightning.bench.peers import PEERS, VARIANTS, check_bfloat16, with_peer
 from fna_lightning.config.instantiate import from_config
 from fna_lightning.errors import UsageError
 
@@ -78,6 +78,26 @@ def test_peers_that_do_not_fit_are_one_sentence() -> None:
         UsageError, match=r"BERT is post-LN, but the configuration has pre_norm: true; compare with torch"
     ):
         with_peer("transformers", from_config("reviews_dp.yaml", [*SMALL, "model.encoder.pre_norm=true"]).task)
+
+
+@pytest.mark.e2e
+def test_variants_are_the_same_network(tmp_path, capsys) -> None:
+    parser = argparse.ArgumentParser()
+    bench_train.add_arguments(parser)
+    variants = [name for name in VARIANTS if name != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()]
+    words = ["--config", "reviews_fna.yaml", "--against", ",".join(variants), "--steps", "2", "--repeats", "1"]
+    words += [word for setting in SMALL for word in ("--set", setting)]
+    assert bench_train.run(parser.parse_args([*words, "--json", str(tmp_path / "times.json")])) == 0
+    report = json.loads((tmp_path / "times.json").read_text())
+    assert set(report["ratios"]) == {f"reviews_fna / {name}" for name in variants}
+    assert len(set(report["parameters"].values())) == 1
+    assert "reviews_fna / compile:" in capsys.readouterr().out
+
+
+def test_bfloat16_needs_a_processor_that_has_it(monkeypatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    with pytest.raises(UsageError, match=r"--against bf16 needs a processor with bfloat16 instructions"):
+        check_bfloat16()
 
 
 @pytest.mark.e2e
