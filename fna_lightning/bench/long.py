@@ -1,8 +1,8 @@
 """Long sequences: time and memory of a training step, and a decoding step over many cached keys.
 
-A training step is forward and backward of one head, by the C kernel and by PyTorch's fused dot-product attention (SDPA),
-after both were compared with float64. Slopes are those of time and memory against the number of tokens on logarithmic
-axes: 2 and 1 for attention that computes all pairs and stores none of them.
+A training step is forward and backward of one head, by the C kernel and by PyTorch's fused dot-product attention
+(SDPA), after both were compared with float64. The slopes on logarithmic axes are 2 for time and 1 for memory if an
+attention computes all pairs and stores none of them.
 
 A decoding step has one query, so its time is that of reading the keys and values. It is compared with the time in which
 this machine reads as many bytes, measured in the same run.
