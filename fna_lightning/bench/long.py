@@ -17,6 +17,7 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +94,7 @@ def _lengths(text: str) -> list[int]:
     return lengths
 
 
-def measure_decoding(keys: int, seconds: float) -> dict:  # type: ignore[type-arg]
+def measure_decoding(keys: int, seconds: float) -> dict[str, Any]:
     """Return the bandwidth of a decoding step of each attention, and its share of the read bandwidth.
 
     Raises:

@@ -5,7 +5,7 @@
 
 It needs GCC with its sanitizers and takes a few minutes, so it is not part of the regular test suite. The kernel is
 built once in a temporary folder; the installed one is not changed. For each instruction set of this CPU, the tests of
-tests/attention that call the kernel and the random cases of tests/sanitizers/cases.py run with this build. The first
+TESTS that call the kernel and the random cases of tests/sanitizers/cases.py run with this build. The first
 sanitizer error stops the tests. Before that, a deliberate read past an array must be reported: without this control, a
 run without reports would prove nothing.
 
@@ -35,13 +35,15 @@ INSTRUCTIONS = {
     "baseline": [],
 }
 TESTS = [
-    "test_cpu_kernel.py",
-    "test_cpu_operator.py",
-    "test_not_finite.py",
-    "test_untrusted_tensors.py",
-    "test_learned.py",
-    "test_bias_and_groups.py",
-    "test_decoding_kernel.py",
+    "attention/test_cpu_kernel.py",
+    "attention/test_cpu_operator.py",
+    "attention/test_not_finite.py",
+    "attention/test_untrusted_tensors.py",
+    "attention/test_learned.py",
+    "attention/test_bias_and_groups.py",
+    "attention/test_decoding_kernel.py",
+    "nn/test_gelu.py",
+    "test_search.py",
 ]
 # These tests start their own processes or compilers, which do not use this build.
 SELECTED = "not instruction_set and not compile and not out_of_bounds and not more_threads and not after_fork"
@@ -117,7 +119,7 @@ def main() -> int:
             if "AddressSanitizer: heap-buffer-overflow" not in control.stderr:
                 print(f"{instructions}: a deliberate read past an array was not reported\n{control.stderr[-2000:]}")
                 return 1
-            files = [str(ROOT / "tests" / "attention" / name) for name in TESTS] + [str(HERE / "cases.py")]
+            files = [str(ROOT / "tests" / name) for name in TESTS] + [str(HERE / "cases.py")]
             options = ["-p", "sanitized_kernel", "-q", "-x", "-s", "-k", SELECTED, "--timeout=3000"]
             tests = python(["-m", "pytest", *options, *files], variables)
             summary = (tests.stdout.strip().splitlines() or ["no output"])[-1]
