@@ -34,6 +34,14 @@ def test_output_and_gradients_equal_the_float64_reference(case, mask_name) -> No
 
 
 @needs_kernel
+@pytest.mark.parametrize("mask_name", ["none", "causal and padding", "general"])
+@pytest.mark.parametrize("case", ["power law", "Gaussian"])
+def test_keys_that_do_not_fit_into_the_cache(case, mask_name) -> None:
+    # At this width a part of the keys is computed for several blocks of queries before the next part; see csrc/work.h.
+    assert_accurate(with_float64_reference(RADIAL_ATTENTIONS[case], *random_qkv(450, 800, 256, 256), mask_name))
+
+
+@needs_kernel
 @pytest.mark.parametrize("case", RADIAL_ATTENTIONS)
 def test_output_for_one_key_is_its_value(case) -> None:
     q, k, v = (x.requires_grad_() for x in random_qkv(1, 1, 8, 8))
@@ -142,18 +150,19 @@ def test_a_row_without_keys_has_output_0_and_gradient_0() -> None:
 
 @needs_kernel
 @pytest.mark.parametrize(
-    ("profile", "manifold"),
+    ("profile", "manifold", "n", "d_v"),
     [
-        ("power", "euclidean"),
-        ("power", "sphere"),
-        ("gaussian", "euclidean"),
-        ("gaussian", "sphere"),
-        ("student", "euclidean"),
+        ("power", "euclidean", 130, 16),
+        ("power", "sphere", 130, 16),
+        ("gaussian", "euclidean", 130, 16),
+        ("gaussian", "sphere", 130, 16),
+        ("student", "euclidean", 130, 16),
+        ("power", "euclidean", 460, 512),
     ],
 )
-def test_gradients_of_kappa_and_exponent_equal_the_float64_reference(profile, manifold) -> None:
-    n, d, sphere = 130, 32, manifold == "sphere"
-    q, k, v = random_qkv(n, n, d, 16)
+def test_gradients_of_kappa_and_exponent_equal_the_float64_reference(profile, manifold, n, d_v) -> None:
+    d, sphere = 32, manifold == "sphere"
+    q, k, v = random_qkv(n, n, d, d_v)
     kappa, exponent = torch.tensor([3.0, 20.0, 200.0]), torch.tensor([33.2, 10.0, 33.8])
     if profile != "power":
         kappa = torch.tensor([4.0, 6.0, 9.0]) / (6.0 if sphere else 1.0)

@@ -165,8 +165,8 @@ INLINE float per_pull(const fna_args *a, const head *it) {
     return it->law.per_kappa * (a->sphere ? 1.0f : it->law.per_kappa);
 }
 
-static void backward_queries(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count) {
-    int64_t padded = up(count, ROWS), end = last_key(a, i0, count), index = it->b * a->heads + it->h;
+static void begin_backward(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count) {
+    int64_t padded = up(count, ROWS), index = it->b * a->heads + it->h;
     const float *stats = a->stats + 2 * (index * a->n + i0);
     const float *out = a->out.data + it->b * a->out.batch + it->h * a->out.head + i0 * a->out.row;
     const float *grad = a->grad_out.data + it->b * a->grad_out.batch + it->h * a->grad_out.head + i0 * a->grad_out.row;
@@ -181,7 +181,13 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
         w->delta[i] = dot(grad + i * a->grad_out.row, out + i * a->out.row, a->dv);
         w->row_sums[i] = 0.0f;
     }
-    for (int64_t j0 = 0; j0 < end; j0 += BK) {
+}
+
+/* Adds the pairs of a block of queries with the keys first .. last to the gradients. */
+static void differentiate_keys(const fna_args *a, const head *it, backward_space *w, int64_t i0, int64_t count, int64_t first,
+                               int64_t last) {
+    int64_t padded = up(count, ROWS), end = at_most(last_key(a, i0, count), last);
+    for (int64_t j0 = first; j0 < end; j0 += BK) {
         int64_t cols = at_most(BK, it->keys - j0), real = at_most(cols, a->m - j0);
         int coverage = mask_block(a, it, i0, count, j0, cols, &w->mask);
         if (!it->all_finite && !w->mask.per_row) mask_not_finite(it, j0, cols, w->mask.lanes, &coverage);
@@ -200,10 +206,40 @@ static void backward_queries(const fna_args *a, const head *it, backward_space *
         multiply_add((operands){w->g, BK, 1, it->rows + j0 * it->dp, it->dp, w->grad_q, it->dp}, padded, it->dp,
                      real);
     }
+}
+
+static void finish_backward(const fna_args *a, const head *it, const backward_space *w, int64_t i0, int64_t count) {
     float unit = per_pull(a, it);
     float *to = a->grad_q.data + it->b * a->grad_q.batch + it->h * a->grad_q.head + i0 * a->grad_q.row;
     for (int64_t i = 0; i < count; i++, to += a->grad_q.row)
         combine_row(to, unit, w->centered + i * it->dp, w->row_sums[i], w->grad_q + i * it->dp, a->d);
+}
+
+/* Adds the queries first .. last to the gradients, see `forward_queries`. */
+static void backward_queries(const fna_args *a, const head *it, backward_space *blocks, int64_t first, int64_t last) {
+    int64_t keys = keys_together(a, a->d + a->dv + 2 * it->dp + it->dvp);
+    if (keys >= a->m) {
+        for (int64_t i0 = first; i0 < last; i0 += BQ) {
+            int64_t count = at_most(BQ, last - i0);
+            begin_backward(a, it, blocks, i0, count);
+            differentiate_keys(a, it, blocks, i0, count, 0, keys);
+            finish_backward(a, it, blocks, i0, count);
+        }
+        return;
+    }
+    for (; first < last; first += GROUP * BQ) {
+        int64_t end = at_most(first + GROUP * BQ, last);
+        for (int64_t i0 = first, b = 0; i0 < end; i0 += BQ, b++) begin_backward(a, it, blocks + b, i0, at_most(BQ, end - i0));
+        for (int64_t j0 = 0; j0 < a->m; j0 += keys)
+            for (int64_t i0 = first, b = 0; i0 < end; i0 += BQ, b++)
+                differentiate_keys(a, it, blocks + b, i0, at_most(BQ, end - i0), j0, j0 + keys);
+        for (int64_t i0 = first, b = 0; i0 < end; i0 += BQ, b++) finish_backward(a, it, blocks + b, i0, at_most(BQ, end - i0));
+    }
+    for (int b = 1; b < GROUP; b++) {
+        blocks->exponent += blocks[b].exponent;
+        blocks->kappa += blocks[b].kappa;
+        blocks[b].exponent = blocks[b].kappa = 0.0;
+    }
 }
 
 /* Writes the gradients of keys and values of one task, to the output or to a partial sum that is added later. The heads of a group
@@ -229,31 +265,37 @@ INLINE float *at_key_head(fna_tensor t, const fna_args *a, int64_t index) {
     return t.data + index / a->key_heads * t.batch + index % a->key_heads * t.head;
 }
 
-static int reserve_backward(const fna_args *a, arena *space, head *it, backward_space *w) {
+/* Takes the memory of a thread. The blocks of queries share what belongs to the keys. */
+static int reserve_backward(const fna_args *a, arena *space, head *it, backward_space *blocks) {
     for (int pass = 0; pass < 2; pass++) {
         head_space(space, a, it, 1);
-        float **blocks[] = {&w->s, &w->p, &w->g};
-        for (int b = 0; b < 3; b++) *blocks[b] = take(space, BQ * BK);
-        float **rows[] = {&w->norms, &w->reference, &w->inverse, &w->delta, &w->row_sums};
-        for (int r = 0; r < 5; r++) *rows[r] = take(space, BQ);
-        w->queries = take(space, BQ * a->d);
-        w->centered = take(space, BQ * it->dp);
-        w->grad_q = take(space, BQ * it->dp);
-        w->grad_out = take(space, BQ * it->dvp);
-        w->grad_k = take(space, it->keys * it->dp);
-        w->grad_v = take(space, it->keys * it->dvp);
-        w->column_sums = take(space, it->keys);
-        w->bias_sums = take(space, it->keys);
-        float **columns[] = {&w->factors, &w->grads, &w->exact, &w->bias};
+        backward_space w = {0};
+        float **squares[] = {&w.s, &w.p, &w.g};
+        for (int b = 0; b < 3; b++) *squares[b] = take(space, BQ * BK);
+        w.grad_k = take(space, it->keys * it->dp);
+        w.grad_v = take(space, it->keys * it->dvp);
+        w.column_sums = take(space, it->keys);
+        w.bias_sums = take(space, it->keys);
+        float **columns[] = {&w.factors, &w.grads, &w.exact, &w.bias};
         for (int c = 0; c < 4; c++) *columns[c] = take(space, BK);
-        w->mask.lanes = (int32_t *)take(space, BK);
+        w.mask.lanes = (int32_t *)take(space, BK);
+        for (int b = 0; b < GROUP; b++) {
+            float **rows[] = {&w.norms, &w.reference, &w.inverse, &w.delta, &w.row_sums};
+            for (int r = 0; r < 5; r++) *rows[r] = take(space, BQ);
+            w.queries = take(space, BQ * a->d);
+            w.centered = take(space, BQ * it->dp);
+            w.grad_q = take(space, BQ * it->dp);
+            w.grad_out = take(space, BQ * it->dvp);
+            blocks[b] = w;
+        }
         if (pass == 0 && !reserve(space)) return 0;
     }
     return 1;
 }
 
 /* Computes the gradients of one query head for the queries first .. last. */
-static void backward_head(const fna_args *a, head *it, backward_space *w, int64_t index, int64_t first, int64_t last) {
+static void backward_head(const fna_args *a, head *it, backward_space *blocks, int64_t index, int64_t first, int64_t last) {
+    backward_space *w = blocks;
     /* the heads of a task are different, unless a task has one head and the next task is another part of it */
     if (it->index != index) pack_head(a, it, index, 1);
     memset(w->grad_k, 0, sizeof(float) * (size_t)(it->keys * it->dp));
@@ -261,7 +303,7 @@ static void backward_head(const fna_args *a, head *it, backward_space *w, int64_
     memset(w->column_sums, 0, sizeof(float) * (size_t)it->keys);
     if (a->grad_bias.data) memset(w->bias_sums, 0, sizeof(float) * (size_t)it->keys);
     w->exponent = w->kappa = 0.0;
-    for (int64_t i0 = first; i0 < last; i0 += BQ) backward_queries(a, it, w, i0, at_most(BQ, last - i0));
+    backward_queries(a, it, blocks, first, last);
 }
 
 /* Writes the sums of one query head of a task. */
@@ -279,23 +321,23 @@ static void backward_thread(void *pointer) {
     const fna_args *a = work->args;
     arena space = {0};
     head it = {.packed = -1, .index = -1};
-    backward_space w = {0};
-    if (!reserve_backward(a, &space, &it, &w)) {
+    backward_space blocks[GROUP] = {{0}}, *w = blocks;
+    if (!reserve_backward(a, &space, &it, blocks)) {
         work->failed = 1;
         return;
     }
     int64_t group = a->heads / a->key_heads, task, index, first, last;
     while ((task = next(work, &index, &first, &last)) >= 0) {
         for (int64_t member = 0; member < group; member++) {
-            backward_head(a, &it, &w, index * group + member, first, last);
+            backward_head(a, &it, blocks, index * group + member, first, last);
             if (work->parts > 1) {
                 float *partial = work->partial + task * a->m * (a->d + a->dv);
-                finish_keys(a, &it, &w, partial, a->d, partial + a->m * a->d, a->dv, member == 0);
+                finish_keys(a, &it, w, partial, a->d, partial + a->m * a->d, a->dv, member == 0);
             } else {
-                finish_keys(a, &it, &w, at_key_head(a->grad_k, a, index), a->grad_k.row, at_key_head(a->grad_v, a, index),
+                finish_keys(a, &it, w, at_key_head(a->grad_k, a, index), a->grad_k.row, at_key_head(a->grad_v, a, index),
                             a->grad_v.row, member == 0);
             }
-            finish_head(work, &it, &w, task * group + member);
+            finish_head(work, &it, w, task * group + member);
         }
     }
     release(&space);

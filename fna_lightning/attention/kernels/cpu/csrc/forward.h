@@ -194,13 +194,19 @@ INLINE int undefined(const fna_args *a, const head *it, const forward_space *w, 
     return (attended & NOT_A_NUMBER) || !(sum > 0.0f) || finiteness_of(it->q + (i0 + i) * a->q.row, a->d) != FINITE;
 }
 
-static void forward_queries(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count) {
-    int64_t padded = up(count, ROWS), end = last_key(a, i0, count);
+static void begin_queries(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count) {
+    int64_t padded = up(count, ROWS);
     pack_queries(a, it, i0, count, padded, w->queries, w->norms, &w->split);
     memset(w->out, 0, sizeof(float) * (size_t)(padded * it->dvp));
     memset(w->sums, 0, sizeof(float) * (size_t)(padded * VL));
     memset(w->rows, 0, sizeof(row_state) * (size_t)padded);
-    for (int64_t j0 = 0; j0 < end; j0 += BK) {
+}
+
+/* Adds the keys first .. last to the output of a block of queries. */
+static void attend_to_keys(const fna_args *a, const head *it, forward_space *w, int64_t i0, int64_t count, int64_t first,
+                           int64_t last) {
+    int64_t padded = up(count, ROWS), end = at_most(last_key(a, i0, count), last);
+    for (int64_t j0 = first; j0 < end; j0 += BK) {
         int64_t cols = at_most(BK, it->keys - j0);
         int coverage = mask_block(a, it, i0, count, j0, cols, &w->mask);
         if (!it->all_finite && !w->mask.per_row) {
@@ -216,6 +222,9 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
         operands o = {w->s, BK, 1, it->values + j0 * it->value_row, it->value_row, w->out, it->dvp};
         multiply_add(o, padded, it->dvp, at_most(cols, a->m - j0));
     }
+}
+
+static void finish_queries(const fna_args *a, const head *it, const forward_space *w, int64_t i0, int64_t count) {
     int64_t index = it->b * a->heads + it->h;
     float *stats = a->stats + 2 * (index * a->n + i0);
     float *to = a->out.data + it->b * a->out.batch + it->h * a->out.head + i0 * a->out.row;
@@ -228,6 +237,28 @@ static void forward_queries(const fna_args *a, const head *it, forward_space *w,
     }
 }
 
+/* Computes the output of the queries first .. last. */
+static void forward_queries(const fna_args *a, const head *it, forward_space *blocks, int64_t first, int64_t last) {
+    int64_t keys = keys_together(a, a->d + it->value_row);
+    if (keys >= a->m) {
+        for (int64_t i0 = first; i0 < last; i0 += BQ) {
+            int64_t count = at_most(BQ, last - i0);
+            begin_queries(a, it, blocks, i0, count);
+            attend_to_keys(a, it, blocks, i0, count, 0, keys);
+            finish_queries(a, it, blocks, i0, count);
+        }
+        return;
+    }
+    for (; first < last; first += GROUP * BQ) {
+        int64_t end = at_most(first + GROUP * BQ, last);
+        for (int64_t i0 = first, b = 0; i0 < end; i0 += BQ, b++) begin_queries(a, it, blocks + b, i0, at_most(BQ, end - i0));
+        for (int64_t j0 = 0; j0 < a->m; j0 += keys)
+            for (int64_t i0 = first, b = 0; i0 < end; i0 += BQ, b++)
+                attend_to_keys(a, it, blocks + b, i0, at_most(BQ, end - i0), j0, j0 + keys);
+        for (int64_t i0 = first, b = 0; i0 < end; i0 += BQ, b++) finish_queries(a, it, blocks + b, i0, at_most(BQ, end - i0));
+    }
+}
+
 /* An angle decreases up to pi / 2 times faster than its chord, so the power law on the sphere has no slack. */
 static float slack(const fna_args *a, law it) {
     if (a->profile == FNA_GAUSSIAN) return a->sphere ? 0.0f : LAG / LOG2_E / it.scale;
@@ -235,39 +266,49 @@ static float slack(const fna_args *a, law it) {
     return a->sphere ? 1.0f : exp2f(-2.0f * LAG / it.exponent);
 }
 
+/* Takes the memory of a thread. The blocks of queries share what belongs to one block of keys. */
+static int reserve_forward(const fna_args *a, arena *space, head *it, forward_space *blocks) {
+    for (int pass = 0; pass < 2; pass++) {
+        head_space(space, a, it, 0);
+        forward_space w = {0};
+        w.s = take(space, BQ * BK);
+        w.low = take(space, BQ * BK);
+        w.least = take(space, BQ + VL);
+        w.factors = take(space, BK);
+        w.bias = take(space, BK);
+        w.logits = take(space, BK);
+        w.mask.lanes = (int32_t *)take(space, BQ * BK);
+        for (int b = 0; b < GROUP; b++) {
+            w.split = (parts){take(space, BQ), take(space, BQ)};
+            w.out = take(space, BQ * it->dvp);
+            w.queries = take(space, BQ * a->d);
+            w.norms = take(space, BQ);
+            w.sums = take(space, BQ * VL);
+            w.rows = (row_state *)take(space, BQ * 4);
+            blocks[b] = w;
+        }
+        if (pass == 0 && !reserve(space)) return 0;
+    }
+    return 1;
+}
+
 static void forward_thread(void *pointer) {
     queue *work = pointer;
     const fna_args *a = work->args;
     arena space = {0};
     head it = {.packed = -1, .index = -1};
-    forward_space w = {0};
-    for (int pass = 0; pass < 2; pass++) {
-        head_space(&space, a, &it, 0);
-        w.s = take(&space, BQ * BK);
-        w.low = take(&space, BQ * BK);
-        w.split = (parts){take(&space, BQ), take(&space, BQ)};
-        w.out = take(&space, BQ * it.dvp);
-        w.queries = take(&space, BQ * a->d);
-        w.norms = take(&space, BQ);
-        w.least = take(&space, BQ + VL);
-        w.factors = take(&space, BK);
-        w.bias = take(&space, BK);
-        w.logits = take(&space, BK);
-        w.sums = take(&space, BQ * VL);
-        w.rows = (row_state *)take(&space, BQ * 4);
-        w.mask.lanes = (int32_t *)take(&space, BQ * BK);
-        if (pass == 0 && !reserve(&space)) {
-            work->failed = 1;
-            return;
-        }
+    forward_space blocks[GROUP] = {{0}};
+    if (!reserve_forward(a, &space, &it, blocks)) {
+        work->failed = 1;
+        return;
     }
     int64_t index, first, last;
     while (next(work, &index, &first, &last) >= 0) {
         if (index != it.index) {
             pack_head(a, &it, index, 0);
-            w.slack = slack(a, it.law);
+            for (int b = 0; b < GROUP; b++) blocks[b].slack = slack(a, it.law);
         }
-        for (int64_t i0 = first; i0 < last; i0 += BQ) forward_queries(a, &it, &w, i0, at_most(BQ, last - i0));
+        forward_queries(a, &it, blocks, first, last);
     }
     release(&space);
 }

@@ -50,6 +50,20 @@ typedef struct {
     void *raw;
 } arena;
 
+/* Blocks of queries that are computed together if the keys are too many for the second-level cache: each part of the keys is read
+ * from memory once for all of them. */
+#define GROUP 8
+/* Numbers of keys, values and their gradients that stay in the second-level cache. */
+#define CACHED (1 << 17)
+
+/* Returns how many keys are computed before the next block of queries: all of them, or a multiple of BK if a key takes so many
+ * numbers that not all keys stay in the cache. */
+INLINE int64_t keys_together(const fna_args *a, int64_t numbers) {
+    int64_t keys = CACHED / numbers / BK * BK;
+    if (keys < BK) keys = BK;
+    return a->m <= 4 * keys ? up(a->m, BK) : keys;
+}
+
 static float *take(arena *space, int64_t floats) {
     float *at = space->base ? (float *)(space->base + space->used) : NULL;
     space->used += (sizeof(float) * (size_t)floats + 63) / 64 * 64;
