@@ -1,6 +1,13 @@
-"""The same Transformer in CTranslate2, a C++ library made for translation."""
+"""The same Transformer in CTranslate2, a C++ library made for translation.
 
+It runs in a process of its own. CTranslate2 brings another OpenMP runtime, and from its first call on, everything else in
+the same process takes a third longer.
+"""
+
+import contextlib
 import math
+import multiprocessing
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +18,8 @@ from fna_lightning.bench.marian import BEGIN, END, EXCLUDED_TOKENS, PAD, Work
 from fna_lightning.nn import Seq2Seq
 
 
-def translator_of(network: Seq2Seq, work: Work, folder: Path) -> Any:
-    """Return a CTranslate2 translator with the weights of the network, in float32 and with PyTorch's threads."""
-    import ctranslate2
+def save_model(network: Seq2Seq, work: Work, folder: Path) -> None:
+    """Write the network in the format of CTranslate2, in float32."""
     from ctranslate2.specs import TransformerSpec, common_spec
 
     spec = TransformerSpec.from_config(
@@ -43,16 +49,61 @@ def translator_of(network: Seq2Seq, work: Work, folder: Path) -> Any:
     spec.config.unk_token, spec.config.decoder_start_token = str(PAD), str(BEGIN)
     spec.validate()
     spec.optimize()
+    folder.mkdir(parents=True)
     spec.save(str(folder))
-    return ctranslate2.Translator(
-        str(folder), device="cpu", compute_type="float32", intra_threads=torch.get_num_threads()
-    )
 
 
-def translate(translator: Any, sources: Tensor, work: Work) -> list[list[int]]:
-    """Return the translations by CTranslate2."""
+class CTranslate2:
+    """CTranslate2 in a process of its own, with as many threads as PyTorch has here.
+
+    Args:
+        folder: folder of a model by ``save_model``.
+        sources: (S, M) token ids.
+        work: sizes of the search.
+    """
+
+    def __init__(self, folder: Path, sources: Tensor, work: Work) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        sentences = [[str(token) for token in source] for source in sources.tolist()]
+        self._process = context.Process(
+            target=_serve, args=(other, str(folder), sentences, work, torch.get_num_threads()), daemon=True
+        )
+        self._process.start()
+        other.close()
+
+    def translate(self) -> list[list[int]]:
+        """Return the translations of the sources.
+
+        Raises:
+            RuntimeError: if the other process has ended.
+        """
+        try:
+            self._connection.send("translate")
+            translations: list[list[int]] = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise RuntimeError("the process of CTranslate2 has ended; its error is above") from error
+        return translations
+
+    def close(self) -> None:
+        """End the other process."""
+        self._connection.close()
+        self._process.join()
+
+
+def _serve(connection: Connection, folder: str, sentences: list[list[str]], work: Work, threads: int) -> None:
+    """Translate the sentences whenever the parent asks, until it closes the connection."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", intra_threads=threads)
+    with contextlib.suppress(EOFError):
+        while connection.recv():
+            connection.send(_translate(translator, sentences, work))
+
+
+def _translate(translator: Any, sentences: list[list[str]], work: Work) -> list[list[int]]:
     results = translator.translate_batch(
-        [[str(token) for token in source] for source in sources.tolist()],
+        sentences,
         beam_size=work.beam,
         length_penalty=1.0,
         min_decoding_length=work.target_tokens,

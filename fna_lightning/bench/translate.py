@@ -16,6 +16,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,10 +129,10 @@ def compare(args: argparse.Namespace) -> int:
     network, sources = work.network(), work.sources()
     parameters = {"fna-lightning": sum(p.numel() for p in network.parameters())}
     searches: dict[str, Callable[[], list[list[int]]]] = {"fna-lightning": lambda: search(network, sources, work)}
-    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+    with ExitStack() as stack, torch.inference_mode():
         for name in names:
             try:
-                searches[name], parameters[name] = PEERS[name](network, sources, work, Path(folder))
+                searches[name], parameters[name] = PEERS[name](network, sources, work, stack)
             except ImportError as error:
                 raise UsageError(f"--against {name} needs {name}: pip install {name} ({error})") from error
         translations = {name: run_search() for name, run_search in searches.items()}
@@ -160,7 +161,7 @@ def compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> Peer:
+def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", stack: ExitStack) -> Peer:
     """Return the search of a Marian model of transformers, and the number of its parameters."""
     from fna_lightning.bench.marian import further_parameters, generate, marian_of
 
@@ -171,16 +172,18 @@ def transformers_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folde
     return lambda: generate(marian, sources, work), theirs
 
 
-def ctranslate2_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", folder: Path) -> Peer:
+def ctranslate2_peer(network: "Seq2Seq", sources: "Tensor", work: "Work", stack: ExitStack) -> Peer:
     """Return the search of CTranslate2, and the number of the parameters that it was given."""
-    from fna_lightning.bench.ctranslate import translate, translator_of
+    from fna_lightning.bench.ctranslate import CTranslate2, save_model
 
-    translator = translator_of(network, work, folder)
-    return lambda: translate(translator, sources, work), sum(p.numel() for p in network.parameters())
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
+    save_model(network, work, folder)
+    peer = stack.enter_context(closing(CTranslate2(folder, sources, work)))
+    return peer.translate, sum(p.numel() for p in network.parameters())
 
 
 # name on the command line and of the package: returns the search with the weights of the network
-PEERS: "dict[str, Callable[[Seq2Seq, Tensor, Work, Path], Peer]]" = {
+PEERS: "dict[str, Callable[[Seq2Seq, Tensor, Work, ExitStack], Peer]]" = {
     "transformers": transformers_peer,
     "ctranslate2": ctranslate2_peer,
 }

@@ -25,6 +25,7 @@ from fna_lightning.commands.train import train
 from fna_lightning.config.resolve import resolve_config
 from fna_lightning.errors import UsageError
 from fna_lightning.experiments.grid import Cell, grid_cells, parse_axis, parse_setting, parse_shard
+from fna_lightning.experiments.metrics import LOSS, METRICS, default_metric
 from fna_lightning.experiments.runner import run_cells
 from fna_lightning.training.fit_help import SHORT_FLAGS
 from fna_lightning.training.run_folder import RUN_DIR_VARIABLE, read_results
@@ -53,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grid", action="append", default=[], metavar="KEY=A,B", help="values of a key; repeatable")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in every run")
     parser.add_argument("--seeds", type=int, default=1, help="use seeds 0 ... N-1 for each setting")
-    parser.add_argument("--metric", default="test/accuracy", help="metric that the table compares")
+    parser.add_argument(
+        "--metric", help=f"metric that the table compares; default: the first that all runs have of {', '.join(METRICS)}"
+    )
     parser.add_argument("--lower-is-better", action="store_true", help="for metrics such as a loss")
     parser.add_argument("--baseline", metavar="LABEL", help="words of the label the others are compared with")
     parser.add_argument("--paper", type=Path, metavar="YAML", help="published values: words of a label -> number")
@@ -88,8 +91,10 @@ def run(args: argparse.Namespace) -> int:
     failed = 0 if args.no_train else run_cells(run_cell, todo, root, args.workers, console, trust=args.trust)
     results = {cell: read_results(cell.folder(root)) for cell in cells if cell.finished(root)}
     if results:
+        metric = args.metric or default_metric(results.values())
+        lower_is_better = args.lower_is_better or (args.metric is None and metric == LOSS)
         options = ReportOptions(
-            args.metric, command_line(args), args.lower_is_better, args.baseline, args.set, published
+            metric, command_line(args, metric), lower_is_better, args.baseline, args.set, published
         )
         report = write_report(results, root, options, len(cells) - len(results), console)
         if args.json:
@@ -101,12 +106,12 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def command_line(args: argparse.Namespace) -> str:
+def command_line(args: argparse.Namespace, metric: str) -> str:
     """Return a command that produces the same table on any machine."""
     words = ["fna-lightning", "sweep"]
     for option, values in (("--config", args.config), ("--grid", args.grid), ("--set", args.set)):
         words += [word for value in values for word in (option, value)]
-    words += ["--seeds", str(args.seeds), "--metric", args.metric]
+    words += ["--seeds", str(args.seeds), "--metric", metric]
     words += ["--baseline", args.baseline] if args.baseline else []
     return shlex.join(words)
 
