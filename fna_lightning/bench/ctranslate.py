@@ -1,7 +1,7 @@
 """The same Transformer in CTranslate2, a C++ library made for translation.
 
-It runs in a process of its own. CTranslate2 brings another OpenMP runtime, and from its first call on, everything else in
-the same process takes a third longer.
+It runs in a process of its own. CTranslate2 brings another OpenMP runtime, and from its first call on, everything else
+in the same process takes a third longer.
 """
 
 import contextlib

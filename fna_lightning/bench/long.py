@@ -144,7 +144,7 @@ def _decoding_step(attention: Attention, q: Tensor, k: Tensor, v: Tensor) -> tup
 
 
 def _error(attention: Attention, out: Tensor, q: Tensor, k: Tensor, v: Tensor) -> float:
-    """Return the largest error relative to the mean size of the values, which is what a mean of values is rounded to."""
+    """Return the largest error, relative to the weighted mean of the absolute values."""
     weights = attention.weights(q.double(), k.double())
     error = ((out - weights @ v.double()).abs().max() / (weights @ v.double().abs()).max()).item()
     if not error <= MAX_ERROR:

@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key in every run")
     parser.add_argument("--seeds", type=int, default=1, help="use seeds 0 ... N-1 for each setting")
     parser.add_argument(
-        "--metric", help=f"metric that the table compares; default: the first that all runs have of {', '.join(METRICS)}"
+        "--metric",
+        help=f"metric that the table compares; default: the first that all runs have of {', '.join(METRICS)}",
     )
     parser.add_argument("--lower-is-better", action="store_true", help="for metrics such as a loss")
     parser.add_argument("--baseline", metavar="LABEL", help="words of the label the others are compared with")
@@ -93,9 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if results:
         metric = args.metric or default_metric(results.values())
         lower_is_better = args.lower_is_better or (args.metric is None and metric == LOSS)
-        options = ReportOptions(
-            metric, command_line(args, metric), lower_is_better, args.baseline, args.set, published
-        )
+        options = ReportOptions(metric, command_line(args, metric), lower_is_better, args.baseline, args.set, published)
         report = write_report(results, root, options, len(cells) - len(results), console)
         if args.json:
             args.json.write_text(json.dumps(report, indent=2) + "\n")
