@@ -1,7 +1,7 @@
 """Results of the scoreboard: means over seeds, cost, and paired tests of FNA against every other attention."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -50,22 +50,22 @@ class Entry:
         label: name in tables.
         values: test metric by seed.
         further: heading -> other metric by seed.
-        cpu_minutes: mean CPU time of a training; None if it is unknown.
+        cpu_minutes: CPU time of a training by seed; it depends on the processor.
         kernel: kernels that computed the attention.
         parameters: number of parameters; None if it is unknown.
         versions: versions of the packages that the runs used.
-        processors: processors on which the runs were trained, which may be several.
+        processors: processor of a training by seed.
     """
 
     attention: str
     label: str
     values: dict[int, float] = field(default_factory=dict)
     further: dict[str, dict[int, float]] = field(default_factory=dict)
-    cpu_minutes: float | None = None
+    cpu_minutes: dict[int, float] = field(default_factory=dict)
     kernel: str = ""
     parameters: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    processors: list[str] = field(default_factory=list)
+    processors: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,20 @@ class Comparison:
 def entry(attention: str, label: str, board: Board, results: Mapping[int, Mapping[str, Any]]) -> Entry:
     """Return the entry of an attention from the contents of results.json by seed."""
     runs = [stages.get("run", {}) for stages in results.values()]
-    seconds = [stages["fit"]["cpu_seconds"] for stages in results.values() if "cpu_seconds" in stages["fit"]]
     return Entry(
         attention,
         label,
         _by_seed(board.metric, results),
         {metric.heading: _by_seed(metric, results) for metric in board.further},
-        sum(seconds) / len(seconds) / 60 if seconds else None,
+        {
+            seed: stages["fit"]["cpu_seconds"] / 60
+            for seed, stages in results.items()
+            if "cpu_seconds" in stages["fit"]
+        },
         ", ".join(sorted({kernel for run in runs for kernel in run.get("kernel", {}).values()})),
         runs[0].get("parameters") if runs else None,
         runs[0].get("versions", {}) if runs else {},
-        sorted({run.get("processor", "unknown") for run in runs}),
+        {seed: stages.get("run", {}).get("processor", "unknown") for seed, stages in results.items()},
     )
 
 
@@ -138,7 +141,7 @@ def board_table(board: Board, entries: Sequence[Entry], comparisons: Sequence[Co
                 [
                     *[item.label, str(len(item.values)), _number(mean), _number(half_width), each, *further],
                     *_comparison_texts(by_attention.get(item.attention)),
-                    *[_number(item.cpu_minutes, 1), item.kernel, f"{item.parameters:,}" if item.parameters else ""],
+                    *[_range(item.cpu_minutes.values()), item.kernel, f"{item.parameters:,}" if item.parameters else ""],
                 ]
             )
         else:
@@ -181,6 +184,12 @@ def _comparison_texts(row: Comparison | None) -> list[str]:
 
 def _number(value: float | None, digits: int = 2) -> str:
     return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _range(values: Iterable[float]) -> str:
+    """Return the smallest and the largest value, or one number if they are equal when rounded."""
+    texts = [f"{value:.1f}" for value in sorted(values)]
+    return " to ".join(dict.fromkeys([texts[0], texts[-1]])) if texts else ""
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ of the training set is held out for validation; it selects the checkpoint, and t
     """\
 The same seed gives every attention the same initial weights and order of batches. p-values are those of paired \
 t-tests over seeds, corrected by Holm's method for all comparisons on this page. CPU minutes are those of one \
-training on one thread.""",
+training on one thread, from the fastest to the slowest; they depend on the processor.""",
 ]
 
 
@@ -131,7 +131,7 @@ def _draw(context: Context, boards: dict[str, list[Entry]], result: Result) -> s
 def _conditions(boards: dict[str, list[Entry]]) -> str:
     """Return the processors and the versions of the packages of all runs in one line."""
     entries = [item for items in boards.values() for item in items]
-    processors = sorted({name for item in entries for name in item.processors})
+    processors = sorted({name for item in entries for name in item.processors.values()})
     versions = sorted({f"{name} {version}" for item in entries for name, version in item.versions.items()})
     return f"Processors: {', '.join(processors)}. Versions: {', '.join(versions)}." if versions else ""
 
