@@ -43,9 +43,9 @@ types: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/typed .
 	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p fna_lightning
 
-# The variable turns off an advertisement that the theme prints in every build.
+# The variable turns off an advertisement that the theme prints in every build. With --quiet, --strict would miss warnings.
 docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Pins for all extras and platforms: the versions of constraints.txt, and what torch from PyPI needs on each platform.
 lock:

@@ -89,11 +89,7 @@ def entry(attention: str, label: str, board: Board, results: Mapping[int, Mappin
         label,
         _by_seed(board.metric, results),
         {metric.heading: _by_seed(metric, results) for metric in board.further},
-        {
-            seed: stages["fit"]["cpu_seconds"] / 60
-            for seed, stages in results.items()
-            if "cpu_seconds" in stages["fit"]
-        },
+        {seed: stages["fit"]["cpu_seconds"] / 60 for seed, stages in results.items() if "cpu_seconds" in stages["fit"]},
         ", ".join(sorted({kernel for run in runs for kernel in run.get("kernel", {}).values()})),
         runs[0].get("parameters") if runs else None,
         runs[0].get("versions", {}) if runs else {},
@@ -141,7 +137,11 @@ def board_table(board: Board, entries: Sequence[Entry], comparisons: Sequence[Co
                 [
                     *[item.label, str(len(item.values)), _number(mean), _number(half_width), each, *further],
                     *_comparison_texts(by_attention.get(item.attention)),
-                    *[_range(item.cpu_minutes.values()), item.kernel, f"{item.parameters:,}" if item.parameters else ""],
+                    *[
+                        _range(item.cpu_minutes.values()),
+                        item.kernel,
+                        f"{item.parameters:,}" if item.parameters else "",
+                    ],
                 ]
             )
         else:
