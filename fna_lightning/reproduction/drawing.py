@@ -1,5 +1,6 @@
 """Figure styles: every attention has the same color and marker in all figures."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -19,6 +20,8 @@ STYLES = {
     "gaussian": (PURPLE, "v"),
     "baseline": (GRAY, "x"),
 }
+# characters of a line of a label below the horizontal axis
+LABEL_WIDTH = 13
 
 
 def panels(count: int, width: float = 4.4, height: float = 3.4) -> tuple[Figure, list[Axes]]:
@@ -54,12 +57,18 @@ def draw_rows(axes: Axes, rows: Sequence[Row], names: Sequence[str], ylabel: str
             axes.fill_between([position - 0.3, position + 0.3], *row.paper, color="black", alpha=0.2, linewidth=0)
         elif row.paper is not None:
             axes.plot([position - 0.3, position + 0.3], [row.paper] * 2, color="black", linewidth=2)
-    axes.set_xticks(range(len(rows)), [row.label.replace(", ", "\n") for row in rows], fontsize=8)
+    axes.set_xticks(range(len(rows)), [_in_lines(row.label) for row in rows], fontsize=8)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylabel(ylabel)
     if any(row.paper is not None for row in rows):
         axes.plot([], [], color="black", linewidth=2, label="paper")
     legend(axes)
+
+
+def _in_lines(label: str) -> str:
+    """Return a label in lines that are narrow enough to stand side by side."""
+    parts = label.replace(" (", "\n(").replace(", ", "\n").split("\n")
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, LABEL_WIDTH))
 
 
 def draw_epochs(axes: Axes, curves: Mapping[str, tuple[str, Mapping[int, float]]], ylabel: str) -> None:
