@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
     if results:
         metric = args.metric or default_metric(results.values())
         lower_is_better = args.lower_is_better or (args.metric is None and metric == LOSS)
-        options = ReportOptions(metric, command_line(args, metric), lower_is_better, args.baseline, args.set, published)
+        command = command_line(args, metric, lower_is_better)
+        options = ReportOptions(metric, command, lower_is_better, args.baseline, args.set, published)
         report = write_report(results, root, options, len(cells) - len(results), console)
         if args.json:
             args.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -105,12 +106,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def command_line(args: argparse.Namespace, metric: str) -> str:
+def command_line(args: argparse.Namespace, metric: str, lower_is_better: bool) -> str:
     """Return a command that produces the same table on any machine."""
     words = ["fna-lightning", "sweep"]
     for option, values in (("--config", args.config), ("--grid", args.grid), ("--set", args.set)):
         words += [word for value in values for word in (option, value)]
     words += ["--seeds", str(args.seeds), "--metric", metric]
+    words += ["--lower-is-better"] if lower_is_better else []
     words += ["--baseline", args.baseline] if args.baseline else []
     return shlex.join(words)
 

@@ -176,9 +176,11 @@ def test_gradients_of_kappa_and_exponent_equal_the_float64_reference(profile, ma
             logits = -exponent[:, None, None] * (scaled if profile == "power" else scaled.square()).log1p()
         return logits.softmax(dim=-1) @ v.double()
 
-    # In this direction all terms of the gradients have one sign. In a random one they cancel and leave their rounding.
-    change = reference(1.01 * kappa.double(), exponent.double()) - reference(kappa.double(), exponent.double())
-    upstream = (change / change.std(dim=(-2, -1), keepdim=True)).float()
+    upstream = torch.randn(v.shape, generator=torch.Generator().manual_seed(5))
+    if d_v > 100:
+        # In a random direction, the terms of so many values cancel and leave their rounding; in this one, they add up.
+        change = reference(1.01 * kappa.double(), exponent.double()) - reference(kappa.double(), exponent.double())
+        upstream = (change / change.std(dim=(-2, -1), keepdim=True)).float()
 
     exact = [x.double().requires_grad_() for x in (kappa, exponent)]
     assert torch.autograd.gradcheck(lambda *x: reference(*x)[0, :, 0, :2], exact)
